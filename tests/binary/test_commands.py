@@ -91,7 +91,7 @@ def test_a_file_of_cassandra_starts_a_node_that_says_what_it_does_not_do(tmp_pat
     options = tmp_path / "cassandra.yaml"
     options.write_text("commit_failure_policy: stop\nkey_cache_save_period: 4h\nlisten_address: localhost\nmax_hint_window: 3h\n")
     with Node(options=["--options-file", str(options)]) as node:
-        assert "'commit_failure_policy' at line 1: 'stop' given, but a node whose commitlog takes no writes goes on serving reads" in "".join(node.lines)
+        assert "'commit_failure_policy' at line 1: 'stop' given, but a node whose commitlog takes no writes continues to serve reads" in "".join(node.lines)
         assert "1 option has no meaning here: key_cache_save_period" in "".join(node.lines)
 
 

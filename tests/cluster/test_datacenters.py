@@ -278,7 +278,7 @@ def test_a_node_keeps_its_rack_and_another_rack_takes_a_new_node(form):
         moved.stop()
         for changed in (["--data-center", FIRST, "--rack", "rack2"], ["--data-center", SECOND, "--rack", "rack1"]):
             moved.options = plain + changed
-            with pytest.raises(NodeFailed, match=f"The node stood in datacenter {FIRST} rack rack1"):
+            with pytest.raises(NodeFailed, match=f"The node was in datacenter {FIRST} rack rack1"):
                 moved.start()
         moved.options = plain
         moved.start()

@@ -24,7 +24,7 @@ def test_options_are_read_again_and_a_wrong_file_changes_nothing(new_node, conne
     file = tmp_path / "ceto.yaml"
     file.write_text("default_log_level: info\n")
     node = new_node(options=["--options-file", str(file)]).start()
-    hang_up(node, "none is another")
+    hang_up(node, "nothing has changed")
     file.write_text("default_log_level: debug\nread_request_timeout: 7s\nnum_tokens: 8\n")
     hang_up(node, "default_log_level is debug", "read_request_timeout is 7000ms", "num_tokens changed, which takes effect at the next start")
     connect(node).execute("CREATE TABLE t (k int PRIMARY KEY)")

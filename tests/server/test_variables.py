@@ -33,7 +33,7 @@ def test_equal_names_are_one_variable(session, table):
 
 def test_a_variable_has_one_type(session, table):
     name = table("k int PRIMARY KEY, t text")
-    with pytest.raises(InvalidRequest, match="Bind variable :x stands for a value of type int and for one of type text"):
+    with pytest.raises(InvalidRequest, match="Bind variable :x is used for a value of type int and for one of type text"):
         session.prepare(f"INSERT INTO {name} (k, t) VALUES (:x, :x)")
 
 

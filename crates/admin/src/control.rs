@@ -29,7 +29,7 @@ pub trait Control {
     /// Stops serving clients, leaves the cluster's traffic, and flushes everything. The process stays until it is
     /// stopped. Resolves when that is done.
     fn drain(&self) -> Local<'_, Result<(), String>>;
-    /// Listens for CQL clients, or closes their connections and listens no more. Resolves when all shards have done so.
+    /// Listens for CQL clients, or closes their connections and stops listening. Resolves when all shards have done so.
     fn set_native_transport(&self, is_enabled: bool) -> Local<'_, Result<(), String>>;
     /// The options, each of its spellings.
     fn options(&self) -> Vec<NodeOption>;

@@ -53,7 +53,7 @@ impl Distribution {
 
     /// The mean; 0 when there are no values.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a mean is told with a few digits")]
+    #[expect(clippy::cast_precision_loss, reason = "a mean is shown with a few digits")]
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count().max(1) as f64
     }

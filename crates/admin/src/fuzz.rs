@@ -50,7 +50,7 @@ pub fn read(bytes: &[u8]) {
         let target = format!("GET /{} HTTP/1.1\r\n\r\n", escape(&request.path));
         let again = parse(target.as_bytes());
         if let Ok(Some((again, _))) = again {
-            assert_eq!(again.path, format!("/{}", request.path), "an escaped path is another");
+            assert_eq!(again.path, format!("/{}", request.path), "an escaped path differs");
         }
         if let Err((status, _)) = rest::find(&request.method, &request.path) {
             assert!(matches!(status, 404 | 405), "no handler is found with status {status}");

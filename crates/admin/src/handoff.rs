@@ -32,8 +32,8 @@ pub trait Handoff {
     fn release_tombstones(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>>;
     /// The id of the place that the hints for some nodes, or for all, have reached.
     fn create_sync_point(&self, targets: Option<Vec<Uuid>>) -> Local<'_, String>;
-    /// Waits until nothing is left before that place; whether that came in time. An id that is none of this node's is
-    /// refused with the reason.
+    /// Waits until nothing is left before that place. Returns whether that happened in time. An id that is none of this
+    /// node's is refused with the reason.
     fn await_sync_point(&self, id: String, patience: Duration) -> Local<'_, Result<bool, String>>;
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`parse`] is a function of the bytes that have arrived. [`serve`] runs on the shard that calls it (shard 0 of a
 //! node) and sees the node. A connection has one request at a time; what a client sends ahead waits in the kernel, but
-//! for what is read when a request takes long, to see whether the client goes.
+//! for what is read when a request takes long, to see whether the client has disconnected.
 //!
 //! Limits and what happens beyond them: a head above [`HEAD_BYTES_MAX`] is answered with 431, a body above
 //! [`BODY_BYTES_MAX`] with 413. A connection on which no request begins for [`IDLE_MAX`] is closed, and one whose
@@ -409,8 +409,8 @@ pub async fn serve(listener: TcpListener, service: Service) {
     }
 }
 
-/// The answer. While it takes long it is looked whether the client goes; what it sends meanwhile is appended to
-/// `input`.
+/// The answer. If it takes long, checks whether the client has closed the connection; what the client sends until then
+/// is appended to `input`.
 async fn answered(
     stream: &mut TcpStream,
     input: &mut Vec<u8>,
@@ -438,7 +438,8 @@ async fn answered(
     answer.await
 }
 
-/// Answers requests until the client goes, is silent or slow for too long, asks for an end, or its place is needed.
+/// Answers requests until the client disconnects, is silent or slow for too long, asks for an end, or its place is
+/// needed.
 async fn converse(
     stream: &mut TcpStream,
     service: &Service,

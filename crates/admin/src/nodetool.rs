@@ -159,7 +159,7 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("stop", [kind]) => tasks::stop(client, kind).await,
         ("status", ["-r" | "--resolve-ip", ..]) => {
             return Err(
-                "status: -r is not supported: members are told by their addresses, names are not looked up".to_owned(),
+                "status: -r is not supported: members are shown by address, host names are not looked up".to_owned(),
             );
         }
         ("status", words @ ([] | [_] | [_, _])) => cluster::status(client, Selected::of(words)).await,

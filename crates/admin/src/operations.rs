@@ -43,7 +43,7 @@ pub struct Progress {
     pub task: Uuid,
     /// What it does: join, leave, remove, replace, replication or balance.
     pub kind: &'static str,
-    /// The node that comes or goes.
+    /// The node that joins or leaves.
     pub host_id: Option<Uuid>,
     /// Where other nodes reach it.
     pub address: Option<IpAddr>,

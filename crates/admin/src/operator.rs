@@ -1,4 +1,4 @@
-//! What operators may know of a node and have it do: what crate `node` gives to this one.
+//! What operators may ask and request of a node: what crate `node` implements for this one.
 //!
 //! The types are plain values, made when asked for: each describes one moment.
 
@@ -525,7 +525,7 @@ impl Range {
     pub fn share(&self) -> f64 {
         let width = i128::from(self.end) - i128::from(self.start);
         let width = if width > 0 { width } else { width + (1 << 64) };
-        #[expect(clippy::cast_precision_loss, reason = "a share is told with a digit or two")]
+        #[expect(clippy::cast_precision_loss, reason = "a share is shown with a digit or two")]
         let share = width as f64 / (1u128 << 64) as f64;
         share
     }

@@ -58,8 +58,8 @@ fn note() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-/// Whether mimalloc's blocks are aligned as wanted without being asked: all of 16 bytes and more are to 16, smaller
-/// ones to 8. To ask costs some twenty instructions, and above a kilobyte more.
+/// Whether mimalloc's blocks have the requested alignment without asking for it: all of 16 bytes and more are to 16,
+/// smaller ones to 8. To ask costs some twenty instructions, and above a kilobyte more.
 #[inline]
 fn is_aligned_anyway(layout: Layout) -> bool {
     layout.align() <= 8 || layout.align() == 16 && layout.size() >= 16

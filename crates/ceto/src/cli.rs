@@ -33,7 +33,7 @@ pub enum Command {
     /// Look into sstable files
     #[command(subcommand, arg_required_else_help = true)]
     Sstable(Sstable),
-    /// Ask a running node, or have it do something
+    /// Query or command a running node
     #[command(disable_help_flag = true)]
     Nodetool(Nodetool),
     /// Remove permanently lost voters from the metadata group, or take lost metadata from the members; run it while

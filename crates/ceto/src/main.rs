@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 when the server has drained or the tool has done its work, 3 for the start of a node that has left its
 //! cluster, 1 for any other error; a reason is printed on standard error in one line, or in one for each option that is
-//! wrong. `nodetool tasks wait --quiet` has more, which tell how the task ended.
+//! wrong. `nodetool tasks wait --quiet` has more, for how the task ended.
 
 mod allocator;
 mod cli;

@@ -66,7 +66,7 @@ pub struct TableBalance {
     /// The requests per second of the copy that gets most.
     pub hottest: f32,
     /// Bytes of sstables that must still be cut before a split, on the node that has most of them; None where no split
-    /// is wanted.
+    /// is required.
     pub uncut: Option<u64>,
 }
 

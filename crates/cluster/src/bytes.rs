@@ -35,7 +35,7 @@ impl std::error::Error for Malformed {}
 /// The header of a body.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
-    /// Tells the values apart.
+    /// Distinguishes the values.
     pub(crate) kind: u8,
     /// The first format that this release reads.
     pub(crate) oldest: u8,

@@ -2,8 +2,8 @@
 //!
 //! A message names its sender, and what it says may end this node or move its log. Two claims are not believed at once:
 //!
-//! - *I am a member.* A node that was away does not know which nodes came in meanwhile, and the leader may be one of
-//!   them. So it asks the members that it knows for the members that they know (`WHO`), and takes the stranger's
+//! - *I am a member.* A node that was away does not know which nodes joined in the meantime, and the leader may be one
+//!   of them. So it asks the members that it knows for the members that they know (`WHO`), and takes the stranger's
 //!   messages of the group when one of them names it.
 //! - *You have left.* A node that was removed does not hear of it from the group. So it asks the member that says so,
 //!   at the address where the group has it, and stops when that one does not count it among the members.
@@ -26,7 +26,7 @@ const ASK_PAUSE: Duration = Duration::from_secs(1);
 /// The claims that this node has looked into.
 #[derive(Default)]
 pub(crate) struct Claims {
-    /// Members by the word of a member, of which the group has not told this node yet.
+    /// Members that another member has named and that the group's log has not brought to this node yet.
     vouched: RefCell<BTreeSet<HostId>>,
     is_asking: Cell<bool>,
     is_doubting: Cell<bool>,

@@ -284,7 +284,7 @@ pub trait Listener {
     /// answers; then connections to it that failed are to be tried at once.
     fn liveness(&self, host: HostId, is_live: bool);
 
-    /// Resolves when all shards go by what `liveness` has told before the call.
+    /// Resolves when all shards use what `liveness` had reported before the call.
     fn liveness_taken(&self) -> Local<'_, ()>;
 
     /// A member's commitlog takes writes, or does not any more. Called for this node too.
@@ -301,7 +301,7 @@ pub trait Listener {
     /// cluster.
     fn has_user_data(&self) -> Local<'_, bool>;
 
-    /// Bytes of the node's sstables: what other members tell their operators.
+    /// Bytes of the node's sstables, which other members show to their operators.
     fn load(&self) -> Local<'_, u64>;
 
     /// What the leader plans by. The node cuts the sstables of these tables, and of no others, so that a split finds

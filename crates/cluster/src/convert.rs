@@ -192,7 +192,7 @@ impl Metadata {
             .collect();
         let free = TABLES_AT_ONCE.saturating_sub(begun.len());
         // A table leaves the ring only while it is at rest, and nothing is gained by keeping others from coming back
-        // meanwhile.
+        // until then.
         let may_begin = |wanted: WantedKind| wanted == WantedKind::Ring || self.ring.is_none();
         let next = of_users().filter(|(_, wanted, id)| self.waits_to_begin(*wanted, *id) && may_begin(*wanted));
         let mut rings: BTreeMap<&str, Option<Arc<TabletMap>>> = BTreeMap::new();

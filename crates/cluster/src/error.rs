@@ -30,7 +30,7 @@ impl std::error::Error for LoadError {}
 /// Why a node does not come into the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClusterError {
-    /// The cluster, or the node's own files, say no; the sentence tells why and what to do. Trying again does not help.
+    /// The cluster, or the node's own files, refuse; the sentence says why and what to do. A retry does not help.
     Refused(String),
     /// No seed has a cluster and none may be formed, or the join was not completed in time. Trying again may help.
     Unreachable(String),
@@ -79,7 +79,7 @@ pub enum ChangeError {
 impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Conflict => f.write_str("the metadata was changed by another node meanwhile"),
+            Self::Conflict => f.write_str("the metadata was concurrently changed by another node"),
             Self::Rejected(why)
             | Self::NeedsFeature(why)
             | Self::NoQuorum(why)

@@ -2,7 +2,7 @@
 //!
 //! An operator *excludes* a dead member whose replacement or removal is for later. It stays a member and keeps its
 //! tokens and copies, so no data moves. But nothing waits for it any more: stages of moves pass without it, it is in no
-//! metadata group, TRUNCATE does without it. It may not come back: every member tells it that it has left. So a node
+//! metadata group, TRUNCATE does without it. It may not come back: every member answers it that it has left. So a node
 //! that still answers is never excluded.
 
 use crate::command::Command;

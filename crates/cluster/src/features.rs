@@ -73,7 +73,7 @@ pub const INCREMENTAL_REPAIR: &str = "incremental_repair";
 /// The request for the copy, and the list of its files, have parts that earlier releases refuse.
 pub const INHERITED_MARKS: &str = "inherited_marks";
 
-/// What changes a replication or has a node leave while the next owners of the token ring are read waits in the
+/// What changes a replication or makes a node leave while the next owners of the token ring are read waits in the
 /// metadata; and the metadata say what a replication was before it was altered, so that the change can be taken back.
 ///
 /// Both are fields of the metadata that earlier releases do not know.
@@ -99,7 +99,7 @@ pub const EARLY_REMOVAL: &str = "early_removal";
 /// The request for the copy has a part that earlier releases refuse.
 pub const STREAMS_OF_RANGES: &str = "streams_of_ranges";
 
-/// A node says that its operator has it serve no clients.
+/// A node reports that its operator has closed it to clients.
 ///
 /// The greeting has a value that earlier releases refuse.
 pub const CLOSED_LISTENERS: &str = "closed_listeners";

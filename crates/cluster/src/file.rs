@@ -22,7 +22,7 @@
 //!   that is in the log.
 //! - A new file is written beside the old one, synced and renamed, and the directory is synced: it is there as a whole
 //!   or not at all.
-//! - The records are never longer than the base and [`TAIL_BYTES_MIN`]: then the file is written anew. So what is
+//! - The records are never longer than the base and [`TAIL_BYTES_MIN`]: then the whole file is rewritten. So what is
 //!   written per change is at most twice its command, and the file at most twice the value.
 
 use crate::command::Command;
@@ -35,10 +35,10 @@ use std::path::{Path, PathBuf};
 use stdx::bytes::{Reader, Truncated};
 
 const MAGIC: &[u8; 8] = b"CETOMET3";
-const FORMER_BUILD: &str = "the file is of an earlier build, whose metadata was no record yet: no build reads both. Start the build that wrote it, or begin \
-                            anew with empty directories";
+const FORMER_BUILD: &str = "the file is of an earlier build, whose metadata was no record yet: no build reads both. Start the build that wrote it, or start \
+                            with empty directories";
 const RECORD_HEADER_BYTES: usize = 16;
-/// Records that a small value may have before the file is written anew.
+/// Records that a small value may have before the file is rewritten.
 pub(crate) const TAIL_BYTES_MIN: u64 = 64 << 10;
 
 pub(crate) fn path(dir: &Path) -> PathBuf {
@@ -55,13 +55,13 @@ fn rejoined_path(dir: &Path) -> PathBuf {
     dir.join("rejoined")
 }
 
-/// The generation of the Raft id under which the node may begin a log anew, if it may.
+/// The generation of the Raft id under which the node may begin a new log, if it may.
 pub(crate) fn rejoined(dir: &Path) -> Option<u32> {
     let text = fs::read(rejoined_path(dir)).ok()?;
     String::from_utf8_lossy(&text).trim().parse().ok()
 }
 
-/// The log is begun, or must not be begun anew. Blocks.
+/// The log is begun, or no new one may begin. Blocks.
 pub(crate) fn forget_rejoined(dir: &Path) -> io::Result<()> {
     if fs::exists(rejoined_path(dir)) {
         fs::remove_file(rejoined_path(dir))?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use topology::{HostId, JoinRequest, Message, Node, NodeState, Topology, TopologyCommand};
 use uuid::Uuid;
 
-/// The verb and the body by which a node tells another that it has left.
+/// The verb and the body by which a node notifies another that it has left.
 #[must_use]
 pub fn has_left(address: SocketAddr) -> (u16, Vec<u8>) {
     let state = State {
@@ -165,7 +165,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// One client route that comes, and one that goes.
+/// One client route that is added, and one that is removed.
 fn sample_routes() -> ClientRoutesChange {
     let key = |connection_id: &str| ClientRouteKey {
         connection_id: connection_id.to_owned(),
@@ -215,7 +215,7 @@ fn read_file(sealed: &[u8], bytes: &[u8], known: &Known) {
     for metadata in [file::encode_base(sealed), behind] {
         if let Ok(metadata) = file::read(&metadata, known) {
             let again = file::read(&file::encode_base(&metadata.encode()), known);
-            assert_eq!(again, Ok(metadata), "metadata change when they are written anew");
+            assert_eq!(again, Ok(metadata), "metadata change when they are rewritten");
         }
     }
 }

@@ -137,7 +137,7 @@ impl Cluster {
             return;
         }
         match trouble {
-            Some(reason) => log::error!("this node takes no writes, and tells the other nodes so: {reason}"),
+            Some(reason) => log::error!("this node takes no writes, and reports that to the other nodes: {reason}"),
             None => log::info!("this node takes writes again"),
         }
         self.listener.takes_writes(self.config.host_id, takes);
@@ -165,13 +165,13 @@ impl Cluster {
 
 /// How far a clock is off, in words.
 fn off_by(ahead_us: i64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "it is told with one digit of seconds")]
+    #[expect(clippy::cast_precision_loss, reason = "it is shown with one digit of seconds")]
     let seconds = ahead_us.unsigned_abs() as f64 / 1e6;
     let direction = if ahead_us >= 0 { "ahead" } else { "behind" };
     format!("{seconds:.1} s {direction}")
 }
 
-/// Tells the operator of a change of state, and what to do.
+/// Logs a change of state for the operator, and what to do.
 fn say(before: ClockState, verdict: &ClockVerdict) {
     let off = off_by(verdict.ahead_us);
     match verdict.state {

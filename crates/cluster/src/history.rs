@@ -90,7 +90,7 @@ impl Histories {
     }
 }
 
-/// What a comparison with another node came to.
+/// Result of a comparison with another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
     /// The index at which both were compared.

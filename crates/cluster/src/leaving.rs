@@ -23,7 +23,7 @@ use topology::{HostId, Limits, NodeState, Role, TopologyCommand};
 const OTHERS_STAY_WAIT: Duration = Duration::from_secs(10);
 
 impl Cluster {
-    /// Has this node give its tablets to others and leave the cluster. Returns when it has left: it may be stopped
+    /// Makes this node give its tablets to others and leave the cluster. Returns when it has left: it may be stopped
     /// then, and stops by itself.
     ///
     /// # Errors
@@ -122,12 +122,12 @@ impl Cluster {
             }
             // The next owners are read already.
             Err(ChangeError::Conflict) => refused(has_given_all),
-            // It has left, was given up or stays already: what has become of it meanwhile tells why.
+            // It has left, was given up or stays already: its present state says why.
             Err(ChangeError::Rejected(why)) => {
                 let now = self.metadata();
                 let node = now.topology.node(host_id);
                 match node.map(|node| (node.state, now.topology.is_lost(node))) {
-                    Some((NodeState::Left, _)) => refused(format!("node {host_id} has left meanwhile")),
+                    Some((NodeState::Left, _)) => refused(format!("node {host_id} has already left")),
                     Some((NodeState::Normal, false)) => Ok(()),
                     _ => refused(why),
                 }
@@ -201,7 +201,7 @@ impl Cluster {
             let node = metadata.topology.node(host);
             match node.map(|node| node.state) {
                 Some(NodeState::Leaving) => {}
-                // It leaves when the token ring has come to rest.
+                // It leaves when no change of the token ring is in progress.
                 Some(NodeState::Normal) if node.is_some_and(|node| node.loss.is_some()) => {}
                 Some(NodeState::Normal)
                     if metadata
@@ -212,7 +212,7 @@ impl Cluster {
                 Some(_) => return Err(ChangeError::Refused(format!("an operator had node {host} stay"))),
             }
             if self.is_stopping.get() {
-                let why = "this node stops; the other one goes on leaving".to_owned();
+                let why = "this node stops; the other one continues to leave".to_owned();
                 return Err(ChangeError::Stopping(why));
             }
             changed.await;

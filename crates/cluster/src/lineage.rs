@@ -57,7 +57,7 @@ pub(crate) fn is_older(noted: Run, generation: u32, runs: &[u64]) -> bool {
 pub(crate) fn older_directory(host_id: HostId, noted: Run, generation: u32) -> String {
     let why = if noted.generation > generation {
         format!(
-            "node {host_id} has taken the metadata anew since (ceto recover-metadata --rejoin), from another copy of the directory"
+            "node {host_id} has since rejoined with new metadata (ceto recover-metadata --rejoin), from another copy of the directory"
         )
     } else {
         format!("the cluster has noted a start of node {host_id} that this directory knows nothing of")
@@ -122,7 +122,7 @@ impl Cluster {
         }
     }
 
-    /// This process runs on an older directory: it takes part no more, and ends.
+    /// This process runs on an older directory: it stops taking part, and ends.
     fn refuse_older(&self, noted: Run) {
         let reason = older_directory(self.config.host_id, noted, self.generation());
         self.consensus.take_part(Part::Withdrawn(reason.clone()));
@@ -206,13 +206,13 @@ impl Cluster {
         );
         if has_majority {
             return format!(
-                "{both}. A majority of the voters has this node's metadata, so this node goes on, and the other one makes no more changes. Stop node {peer}, and \
+                "{both}. A majority of the voters has this node's metadata, so this node continues, and the other one makes no more changes. Stop node {peer}, and \
                  see `ceto page metadata-differs`"
             );
         }
         format!(
-            "{both}. No majority of the voters is known to have this node's metadata, so this node makes no changes of schema, members or tablets, votes for \
-             nobody and lets nobody join; reads and writes go on. See `ceto page metadata-differs`"
+            "{both}. No majority of the voters is known to have this node's metadata, so this node makes no changes of schema, members or tablets, gives \
+             no votes and admits no nodes; reads and writes continue. See `ceto page metadata-differs`"
         )
     }
 
@@ -247,7 +247,7 @@ impl Cluster {
         };
         match self.propose(command).await {
             Ok(_) => log::info!("the cluster has noted this start of the node"),
-            // What was noted meanwhile is looked at in the next turn.
+            // The next turn handles what was noted during this one.
             Err(ChangeError::Conflict) => {}
             Err(error) => log::debug!("this run of the node is not noted yet: {error}"),
         }

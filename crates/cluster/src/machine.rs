@@ -1,4 +1,4 @@
-//! The state machine of the metadata group: applies commands, keeps the file, tells the listener.
+//! The state machine of the metadata group: applies commands, keeps the file, notifies the listener.
 //!
 //! A command is acknowledged after it is in the file and the listener has taken its effect over. A disk that fails is
 //! tried again until it takes the file: the node lags, and acknowledges nothing. A rejected command changes only what
@@ -48,7 +48,7 @@ pub(crate) struct Machine {
     host_id: HostId,
     /// What this node reads of records.
     known: Known,
-    /// Held while this node removes something of ranges of the token ring that it comes to own.
+    /// Held while this node removes data of ranges of the token ring that it is about to own.
     pub(crate) removals: Semaphore,
     /// Notified after each change.
     pub(crate) changed: Rc<Notify>,
@@ -168,7 +168,7 @@ impl Machine {
         self.wait_for_older_requests(index, drain, is_fence);
     }
 
-    /// Whether this node acknowledges writes of ranges of the ring that it comes to own, and is not to remove anything
+    /// Whether this node acknowledges writes of ranges of the ring that it is about to own, and must not remove data
     /// there any more.
     fn is_written_as_next_owner(&self, metadata: &Metadata) -> bool {
         let is_written = |ring: &RingState| ring.stage.writes() != Selector::Old;

@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //! - The same commands in the same order make the same value on every node.
-//! - A command is rejected where it needs a feature that is not enabled at its place in the log.
+//! - A command is rejected where it needs a feature that is not enabled at its index in the log.
 //! - A command that is rejected changes nothing; why it was is remembered for as many commands as [`REJECTED_MAX`], so
 //!   that its proposer learns it.
-//! - The history tells all commands since the feature `metadata_history` was enabled; see `history.rs`.
+//! - The history covers all commands since the feature `metadata_history` was enabled; see `history.rs`.
 //! - Every tablet map belongs to a table of the schema.
 //! - What a command did not touch is shared with the value before.
 
@@ -63,7 +63,7 @@ pub struct Metadata {
     pub truncations: BTreeMap<TableId, u64>,
     /// Why the last commands that were rejected were, by their index.
     pub rejected: Arc<BTreeMap<u64, Rejected>>,
-    /// Tells which commands were applied; None before the feature `metadata_history` is enabled.
+    /// Identifies the commands that were applied; None before the feature `metadata_history` is enabled.
     pub history: Option<History>,
     /// Tablets are moved to be even among nodes and shards. An operator may switch that off.
     pub is_balanced: bool,
@@ -84,7 +84,7 @@ pub struct Metadata {
 pub enum Rejected {
     /// It was made for another version of what it changes; it may be made again for the present one.
     Conflict {
-        /// What has changed meanwhile.
+        /// What has changed since the base of the command.
         what: String,
     },
     /// It can never be applied to the present state.
@@ -97,7 +97,7 @@ pub enum Rejected {
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Conflict { what } => write!(f, "{what} was changed by another node meanwhile"),
+            Self::Conflict { what } => write!(f, "{what} was concurrently changed by another node"),
             Self::Invalid { why } => f.write_str(why),
         }
     }
@@ -188,7 +188,7 @@ impl Metadata {
                 if *fence > self.index {
                     let last = self.index;
                     return Err(invalid(format!(
-                        "the command of index {fence} is behind the last one, {last}"
+                        "the command of index {fence} is later than the last one, {last}"
                     )));
                 }
                 next.fence = next.fence.max(*fence);
@@ -341,7 +341,7 @@ impl Metadata {
         let is_checked = has_tokens && self.topology.enabled_features().contains(REPLICATION_GOALS);
         match is_checked && !self.has_other_owner(*host_id) {
             true => Err(invalid(
-                "no other full member has tokens: nobody would own the token ring",
+                "no other full member has tokens: no node would own the token ring",
             )),
             false => Ok(()),
         }

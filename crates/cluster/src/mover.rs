@@ -7,11 +7,16 @@
 //! |---|---|---|
 //! | `AllowWriteBothReadOld` | `WriteBothReadOld` | *passed* |
 //! | `WriteBothReadOld` | `Streaming` | *passed* |
-//! | `Streaming` | `WriteBothReadNew` | the replicas that [`topology::targets`] names have copied. A single one takes this step itself; where several copy, each reports that it has ([`MoveStep::Copied`]), and the leader takes the step, as it does where nothing is to be copied |
-//! | `WriteBothReadNew` | `UseNew` | *passed*, by those that leave too |
-//! | `UseNew` | the end | *passed*, by those that leave too |
-//! | a stage before `WriteBothReadNew` | `CleanupTarget` | a replica that is to copy is down for [`ABANDON_AFTER`] or is given up, or a new one leaves |
+//! | `Streaming` | `WriteBothReadNew` | copied |
+//! | `WriteBothReadNew` | `UseNew` | *passed*, also by the replicas that leave |
+//! | `UseNew` | the end | *passed*, also by the replicas that leave |
+//! | a stage before `WriteBothReadNew` | `CleanupTarget` | abandoned |
 //! | `CleanupTarget` | the end | *passed* |
+//!
+//! A tablet is copied when every replica that [`topology::targets`] names has its copy. A single one takes the step
+//! itself. Where several copy, each reports its copy ([`MoveStep::Copied`]) and the leader takes the step, as it does
+//! where nothing is to be copied. A move is abandoned when a replica that must copy is down for [`ABANDON_AFTER`] or is
+//! given up, or when a new replica leaves.
 //!
 //! A stage has *passed* when no request that was begun before it still runs: every member that answers has taken the
 //! stage over and has ended its older requests, and where a member does not answer, all others refuse what it might
@@ -195,7 +200,7 @@ impl Metadata {
         let replica = next.iter_mut().find(|replica| replica.node == from);
         let replica =
             replica.ok_or_else(|| format!("node {} has no replica of tablet {}", wanted.from, tablet.id.0))?;
-        // A replica on a shard that the node has no more is on another shard; see `TabletMap::on_shards`.
+        // A replica on a shard that the node no longer has is on another shard; see `TabletMap::on_shards`.
         let stands_on = replica.shard % source.shards.max(1);
         if let Some(shard) = wanted.from_shard.filter(|shard| *shard != stands_on) {
             return Err(format!(
@@ -229,7 +234,7 @@ impl Metadata {
         map.ok_or_else(|| "the table has no tablets of its own".to_owned())
     }
 
-    /// The shard of a node that has the fewest tablets, those that come to it included.
+    /// The shard of a node that has the fewest tablets, including those that move to it.
     fn least_loaded_shard(&self, node: NodeNumber, shards: u16) -> u16 {
         let mut tablets = vec![0_u64; usize::from(shards.max(1))];
         for tablet in self.tablets.values().flat_map(|map| map.tablets()) {
@@ -529,7 +534,7 @@ impl Cluster {
         }
     }
 
-    /// Copies one tablet, again and again until it succeeds or the metadata want it no more.
+    /// Copies one tablet, again and again until it succeeds or the metadata no longer require it.
     async fn copy(self: Rc<Self>, id: CopyId, me: NodeNumber) {
         let mut said = String::new();
         let mut failures = Repeated::default();
@@ -598,7 +603,7 @@ impl Cluster {
         let Some(fill) = fills.into_iter().find(|fill| fill.target.node == me) else {
             return Wanted::Nothing;
         };
-        // A replica on a shard that a node has no more is on another shard; see `TabletMap::on_shards`.
+        // A replica on a shard that a node no longer has is on another shard; see `TabletMap::on_shards`.
         let source = |replica: &Replica| {
             let node = metadata.topology.numbered(replica.node)?;
             Some((self.peers.peer(node.host_id)?, replica.shard % node.shards.max(1)))
@@ -681,7 +686,7 @@ impl Cluster {
             let changed = self.machine.changed.notified();
             let metadata = self.metadata();
             let Some(map) = metadata.tablets.get(&wanted.table) else {
-                return Err("the table was dropped meanwhile".to_owned());
+                return Err("the table has been dropped".to_owned());
             };
             let tablet = map.tablet_of(wanted.token);
             if tablet.transition.is_none() {
@@ -696,7 +701,7 @@ impl Cluster {
                 };
             }
             if !self.wait_until(deadline, changed).await {
-                return Err("the move is agreed on and goes on; it did not end in time".to_owned());
+                return Err("the move is agreed on and continues; it did not end in time".to_owned());
             }
         }
     }

@@ -49,7 +49,7 @@ impl Metadata {
         let mut replicas = tablet.replicas.iter().copied().collect::<topology::ReplicaList>();
         let replica = replicas.iter_mut().find(|replica| replica.node == number);
         let replica = replica.ok_or_else(|| format!("node {host} has no replica of tablet {}", tablet.id.0))?;
-        // A replica on a shard that the node has no more is on another shard; see `TabletMap::on_shards`.
+        // A replica on a shard that the node no longer has is on another shard; see `TabletMap::on_shards`.
         let stands_on = replica.shard % node.shards.max(1);
         if let Some(from) = wanted.from.filter(|from| *from != stands_on) {
             return Err(format!(
@@ -101,7 +101,7 @@ impl Cluster {
                             .node(wanted.host_id)
                             .is_none_or(|node| node.loss.is_some()) =>
                         {
-                            Err("the node was given up meanwhile".to_owned())
+                            Err("the node was given up during the move".to_owned())
                         }
                         None => Ok(()),
                         Some(address) => Err(format!(

@@ -7,8 +7,8 @@
 //! table; tablets with another number of copies than they are to have. Moves that only balance nodes are one operation
 //! more.
 //!
-//! Operations run together as far as they can. The token ring changes once at a time: an operation that comes while its
-//! next owners are read waits, and reports for what.
+//! Operations run together as far as they can. The token ring changes once at a time: an operation that is requested
+//! while its next owners are read waits, and reports for what.
 
 use crate::command::Command;
 use crate::convert::{Left as ConversionLeft, WantedKind};
@@ -23,11 +23,11 @@ use topology::{HostId, Locality, Node, NodeNumber, NodeState, Stage, Tablet, Tab
 /// What an operation does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OperationKind {
-    /// A node comes in.
+    /// A node joins.
     Join,
     /// A node gives everything away and goes.
     Leave,
-    /// What a lost node had is rebuilt, and it goes.
+    /// The data of a lost node is rebuilt, and the node is removed.
     Remove,
     /// What a lost node had is rebuilt on the node that takes its place.
     Replace,
@@ -57,7 +57,7 @@ impl OperationKind {
 pub struct Operation {
     /// What it does.
     pub kind: OperationKind,
-    /// The node that comes or goes.
+    /// The node that joins or leaves.
     pub host: Option<HostId>,
     /// The keyspace whose replication changes.
     pub keyspace: Option<String>,
@@ -222,7 +222,7 @@ impl Metadata {
         let has_tokens = !node.tokens.is_empty();
         let waits = if !live.contains(&node.host_id) {
             Some(format!(
-                "the node is down: start it and it goes on, or remove it (nodetool removenode {})",
+                "the node is down: start it to resume, or remove it (nodetool removenode {})",
                 node.host_id
             ))
         } else if !has_tokens && self.reads_next_owners() {
@@ -280,7 +280,7 @@ impl Metadata {
         });
         let waits = if kind == OperationKind::Leave && !live.contains(&node.host_id) {
             Some(format!(
-                "the node is down, and what it has stays with it: start it and it goes on, or remove it (nodetool removenode {})",
+                "the node is down, and what it has stays with it: start it to resume, or remove it (nodetool removenode {})",
                 node.host_id
             ))
         } else if node.state == NodeState::Normal {
@@ -456,7 +456,8 @@ impl Metadata {
         ))
     }
 
-    /// Whether a tablet moves only for balance: as many copies before and after, and none leaves a node that goes.
+    /// Whether a tablet moves only for balance: as many copies before and after, and none leaves a node that is
+    /// leaving.
     fn is_for_balance(&self, tablet: &Tablet<'_>) -> bool {
         let Some(transition) = tablet.transition else {
             return false;

@@ -41,7 +41,7 @@ struct Known {
     is_live: bool,
     /// When that changed last.
     since: Instant,
-    /// It came in while this process watched.
+    /// It joined during the life of this process.
     is_new: bool,
     /// It was live for [`Config::vote_after`] without a break.
     has_served: bool,
@@ -317,14 +317,14 @@ impl Peers {
         known.has_served || (known.is_live && runtime::now() - known.since >= self.vote_after)
     }
 
-    /// Members that came in under the eyes of this process and have not served yet.
+    /// Members that joined during the life of this process and have not served yet.
     pub(crate) fn newcomers(&self) -> usize {
         let known = self.known.borrow();
         let is_newcomer = |known: &&Known| known.is_new && !self.serves_long(known);
         known.values().filter(is_newcomer).count()
     }
 
-    /// Whether a member came in, never served, and has been away for so long. Never true of a node that was a member
+    /// Whether a member joined, never served, and has been away for this long. Never true of a node that was a member
     /// before this process began: that is not known.
     pub(crate) fn has_vanished(&self, host: HostId, after: Duration) -> bool {
         let known = self.known.borrow();
@@ -516,7 +516,7 @@ impl Peers {
         self.take_outputs();
     }
 
-    /// Tells all members that answer that this node stops.
+    /// Notifies all members that answer that this node stops.
     pub(crate) async fn say_goodbye(&self) {
         let calls: Vec<_> = self
             .live()
@@ -582,7 +582,7 @@ impl Peers {
         })
     }
 
-    /// Tells all members what this node has.
+    /// Reports to all members what this node has.
     pub(crate) fn broadcast(&self) {
         let hosts: Vec<HostId> = self.known.borrow().keys().copied().collect();
         for host in hosts {

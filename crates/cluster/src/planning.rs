@@ -242,7 +242,7 @@ impl Metadata {
         (steps, held_back)
     }
 
-    /// Whether replicas that stay must copy before one goes.
+    /// Whether replicas that stay must copy before one leaves.
     fn must_copy(&self, table: TableId, tablet: TabletId, from: Replica) -> bool {
         let now = self.tablets.get(&table).and_then(|map| map.tablet(tablet));
         let member = self.topology.members().next();

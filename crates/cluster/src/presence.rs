@@ -10,7 +10,7 @@
 //! their clients. It does the same when its operator closes it to clients (`nodetool disablebinary`) and opens it
 //! again. A node that starts has forgotten what other nodes announced, and learns it from the answers to its greetings.
 //!
-//! **Stopping.** A node that leaves sends a goodbye, and answers no more pings. The others answer when no shard of
+//! **Stopping.** A node that leaves sends a goodbye, and stops answering pings. The others answer when no shard of
 //! theirs begins requests to it any more. It serves until then.
 
 use crate::features::{CLOSED_LISTENERS, ORDERLY_START, ORDERLY_STOP};
@@ -54,7 +54,7 @@ impl Cluster {
         };
         if !has_met {
             let unmet: Vec<String> = self.unmet().iter().map(HostId::to_string).collect();
-            log::info!("cannot tell whether these nodes are up: {}", unmet.join(", "));
+            log::info!("cannot determine whether these nodes are up: {}", unmet.join(", "));
         }
         self.listener.liveness_taken().await;
         has_met
@@ -147,8 +147,8 @@ impl Cluster {
         drop(runtime::spawn(async move { cluster.say_serving().await }));
     }
 
-    /// An operator has this node serve no clients, or serve them again. Returns when the members that answer are
-    /// notified, so far as they answer in a second; the others are notified when they answer again.
+    /// An operator closes this node to clients, or opens it again. Returns when the members that answer are notified,
+    /// so far as they answer in a second; the others are notified when they answer again.
     pub async fn set_closed(self: &Rc<Self>, is_closed: bool) {
         self.is_closed.set(is_closed);
         self.say_serving().await;
@@ -187,9 +187,9 @@ impl Cluster {
         }
     }
 
-    /// Tells the others that this node is about to stop, if they know what that means: when this returns, they begin no
-    /// requests to it any more, as far as they answered in a second. Requests that clients make to this node are served
-    /// as before, with the others' help.
+    /// Notifies the others that this node is about to stop, if their release supports that: when this returns, they
+    /// begin no requests to it any more, as far as they answered in a second. Requests that clients make to this node
+    /// are served as before, with the others' help.
     pub async fn leave(&self) {
         self.is_departing.set(true);
         self.hand_over().await;

@@ -181,7 +181,7 @@ pub(crate) struct CommandRecord {
 pub(crate) struct RejectedRecord {
     #[prost(uint64, tag = "1")]
     index: u64,
-    /// What has changed meanwhile, if it was a conflict.
+    /// What has changed since the base of the command, if it was a conflict.
     #[prost(string, optional, tag = "2")]
     conflict: Option<String>,
     /// Why it cannot be applied, if it was none.

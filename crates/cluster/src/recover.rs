@@ -55,7 +55,7 @@ pub struct Prospect {
     pub votes: bool,
     /// The last change that it has applied.
     pub log_index: u64,
-    /// The metadata group, in its own words.
+    /// The metadata group's own description of itself.
     pub raft: consensus::Prospect,
     /// All other members of the group.
     pub lost: Vec<Lost>,

@@ -6,7 +6,7 @@
 //! under the new id.
 //!
 //! A member agrees only while no process with the node's identity is alive, by its failure detector and by asking where
-//! the node was. A process that comes to life later on a copy of the directory has a former generation, and stops.
+//! the node was. A process that is started later on a copy of the directory has a former generation, and stops.
 
 use crate::command::Command;
 use crate::config::Reach;
@@ -42,7 +42,7 @@ const ASK_FOR: Duration = Duration::from_secs(30);
 /// Between two rounds of asking.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Why a node did not take the metadata anew. Nothing was changed on it.
+/// Why a node did not get new metadata. Nothing was changed on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RejoinError {
     /// No member is known that could be asked.
@@ -70,7 +70,7 @@ impl fmt::Display for RejoinError {
 
 impl std::error::Error for RejoinError {}
 
-/// What must be said to have a node take the metadata from the members.
+/// The confirmation that an operator must give for a node to take the metadata from the members.
 #[must_use]
 pub fn rejoin_confirmation(host_id: HostId) -> String {
     format!(
@@ -206,7 +206,7 @@ impl Cluster {
         };
         match self.propose(Command::Rejoin { host_id, generation }).await {
             Ok(metadata) => {
-                log::info!("node {host_id} takes the metadata anew, and gets another Raft id");
+                log::info!("node {host_id} takes new metadata and gets a new Raft id");
                 JoinAnswer::Welcome(metadata.encode())
             }
             Err(error) => JoinAnswer::Later(error.to_string()),

@@ -11,7 +11,7 @@
 //! Fewer owners than copies are no reason against it: a keyspace on the ring has as many copies as there are nodes.
 //!
 //! Keyspaces of the system hold nothing that a removal could lose. What `RemoveNode` needs is checked again where the
-//! command is applied: whatever changed meanwhile counts.
+//! command is applied, because it may have changed since.
 
 use crate::metadata::Metadata;
 use crate::ring::{RING_MOVES, replication_of};
@@ -43,7 +43,7 @@ pub(crate) fn check(metadata: &Metadata, host_id: HostId) -> Result<(), String> 
 /// What the next owners of ranges can do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heirs {
-    /// They copy from the node that goes and from others.
+    /// They copy from the leaving node and from others.
     Copy,
     /// They copy from the other owners, because the node is lost.
     CopyFromOthers,
@@ -106,7 +106,7 @@ fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<()
     let number = number.ok_or_else(|| format!("host id {host_id} is not a member of this cluster"))?;
     let has_tokens = topology.node(host_id).is_some_and(|node| !node.tokens.is_empty());
     if has_tokens && heirs != Heirs::CannotCopy && !metadata.has_other_owner(host_id) {
-        return Err("no other full member has tokens: nobody would own the token ring".to_owned());
+        return Err("no other full member has tokens: no node would own the token ring".to_owned());
     }
     let mut without = Topology::clone(topology);
     let command = TopologyCommand::RemoveNode { host_id };
@@ -115,7 +115,7 @@ fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<()
         let name = &keyspace.name;
         if replication_of(topology, &keyspace.replication).is_none() {
             return Err(format!(
-                "the replication of keyspace {name} cannot be understood, so nobody knows who owns its data"
+                "the replication of keyspace {name} cannot be understood, so the owners of its data are unknown"
             ));
         }
         // The owners that are read now have the data, whatever replication is requested.
@@ -171,7 +171,7 @@ fn has_nothing_left(metadata: &Metadata, replica: NodeNumber, lost: NodeNumber) 
     replica == lost || node.is_none_or(|node| metadata.topology.is_lost(node))
 }
 
-/// Whether every range has an owner afterwards that has its data or gets it. `has_nothing` tells of an owner whether
+/// Whether every range has an owner afterwards that has its data or gets it. `has_nothing` says of an owner whether
 /// others cannot copy from it.
 fn check_ranges(
     (before, after): (&TabletMap, &TabletMap),

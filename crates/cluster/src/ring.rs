@@ -80,7 +80,7 @@ pub enum RingStep {
     End,
 }
 
-/// A range of the ring that goes to other owners, for the tables of a keyspace.
+/// A range of the ring that gets other owners, for the tables of a keyspace.
 struct RingMove {
     tables: Arc<[TableId]>,
     /// The range begins after this token,
@@ -207,7 +207,7 @@ impl Metadata {
         Ok(all)
     }
 
-    /// The ranges that go to other owners, in order for each keyspace.
+    /// The ranges that get other owners, in order for each keyspace.
     fn ring_moves(&self) -> impl Iterator<Item = RingMove> {
         self.ring_keyspaces().flat_map(|(keyspace, tables)| {
             let map = self.ring_map_of(keyspace);
@@ -227,7 +227,7 @@ impl Metadata {
         })
     }
 
-    /// The nodes that have replicas of a table, or come to have some.
+    /// The nodes that have replicas of a table, or will have some after the change.
     pub(crate) fn hosts_of(&self, table: TableId) -> BTreeSet<HostId> {
         let on_ring = || {
             let mut keyspaces = self.schema.keyspaces.values();
@@ -253,7 +253,7 @@ impl Metadata {
         hosts.map(|node| node.host_id).collect()
     }
 
-    /// The nodes that come to own ranges of the ring.
+    /// The nodes that will own ranges of the ring after the change.
     pub(crate) fn ring_gainers(&self) -> BTreeSet<NodeNumber> {
         let gains = self.ring_moves();
         gains
@@ -261,7 +261,7 @@ impl Metadata {
             .collect()
     }
 
-    /// What a node comes to own.
+    /// What a node will own after the change.
     pub(crate) fn ring_gains(&self, node: NodeNumber) -> RangesOfShards {
         let mut gains = RangesOfShards::new();
         for range in self.ring_moves() {

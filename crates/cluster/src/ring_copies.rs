@@ -52,7 +52,8 @@ impl Cluster {
         }
     }
 
-    /// Does what a stage asks of this node, and says so. Tries again until it succeeds or the metadata want it no more.
+    /// Does what a stage asks of this node, and reports it. Tries again until it succeeds or the metadata no longer
+    /// require it.
     async fn serve_ring_stage(self: Rc<Self>, version: u64) {
         // What a former stage still removes or takes must not take effect after what this one copies.
         let _turn = self.copies.ring_turn.acquire(1).await;
@@ -84,7 +85,7 @@ impl Cluster {
                 .ring_failure
                 .replace(is_done.as_ref().err().cloned().unwrap_or_default());
             match is_done {
-                // A table that is made meanwhile may make this node a next owner.
+                // A table that is created during the wait may make this node a next owner.
                 Ok(false) => {
                     changed.await;
                     continue;

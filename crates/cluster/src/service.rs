@@ -41,7 +41,7 @@ pub struct Cluster {
     pub(crate) peers: Rc<Peers>,
     pub(crate) consensus: Consensus,
     pub(crate) own_raft_id: u64,
-    /// Tells this run of the node from others with its identity.
+    /// Distinguishes this run of the node from others with its identity.
     pub(crate) incarnation: u64,
     pub(crate) is_stopping: Cell<bool>,
     pub(crate) stop: Notify,
@@ -49,7 +49,7 @@ pub struct Cluster {
     pub(crate) is_fatal: Cell<bool>,
     /// This node serves clients, unless it is closed.
     pub(crate) is_open: Cell<bool>,
-    /// Its operator has it serve no clients.
+    /// Its operator has closed it to clients.
     pub(crate) is_closed: Cell<bool>,
     /// It has not left service.
     pub(crate) is_in_service: Cell<bool>,
@@ -76,7 +76,7 @@ pub struct Cluster {
     pub(crate) copies: Copies,
     /// How this node balances tablets while it leads.
     pub(crate) balancing: Cell<Balancing>,
-    /// How tablets stood at its last plan.
+    /// The state of the tablets at its last plan.
     pub(crate) balance_report: RefCell<BalanceReport>,
 }
 
@@ -203,8 +203,8 @@ impl Cluster {
             }
             Err(error) => return Err(format!("{error}; nothing was removed")),
         };
-        // Those that have come meanwhile, and those that are about to: a write that one of them took before it knew of
-        // the truncation counts as older than that.
+        // Those that joined since, and those that are about to: a write that one of them took before it knew of the
+        // truncation counts as older than that.
         let hosts: BTreeSet<HostId> = after
             .hosts_of(table)
             .into_iter()
@@ -215,7 +215,7 @@ impl Cluster {
         match late.is_empty() {
             true => Ok(()),
             false => Err(format!(
-                "the truncation is agreed on, but {} did not confirm it in time; a replica that is behind truncates before it answers requests of nodes \
+                "the truncation is agreed on, but {} did not confirm it in time; a replica that has not confirmed truncates before it answers requests of nodes \
                  that are not",
                 late.join(", ")
             )),
@@ -330,7 +330,7 @@ impl Cluster {
         }
     }
 
-    /// Tells the listener, once, that the node must end.
+    /// Notifies the listener, once, that the node must end.
     pub(crate) fn fail(&self, reason: String) {
         if !self.is_fatal.replace(true) {
             log::error!("{reason}");

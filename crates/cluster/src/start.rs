@@ -1,4 +1,4 @@
-//! How a node comes into its cluster: it forms one, joins one, or comes back.
+//! How a node starts in its cluster: it forms one, joins one, or rejoins.
 //!
 //! Until a node is in, it writes nothing; so a node that is refused can be started again, elsewhere or otherwise, as if
 //! nothing had been.
@@ -238,7 +238,7 @@ impl Candidate<'_> {
         let start = if file::has_log(&self.config.dir) || may_begin_log || node.state == NodeState::Joining {
             Start::Joining
         } else if is_alone && metadata.index == 1 {
-            // It fell while it formed the cluster.
+            // It crashed while it formed the cluster.
             Start::Voters(vec![1])
         } else {
             return Err(ClusterError::Refused(format!(
@@ -389,7 +389,7 @@ impl Candidate<'_> {
         if self.listener.has_user_data().await {
             return Err(ClusterError::Refused(
                 "The node holds data from when it was alone, and the seeds have a cluster of their own. Start it on an empty data directory, and load \
-                 its data with the tools if it is wanted."
+                 its data with the tools if it is needed."
                     .to_owned(),
             ));
         }
@@ -464,7 +464,7 @@ fn other_cluster(topology: &Topology, seed: SocketAddr, theirs: Uuid) -> String 
         ),
         None => format!(
             "{clusters} If the seed was a member of this node's cluster, it has probably lost its files and formed a cluster of its own. {remedy} Otherwise this node has wrong seeds. \
-             Correct the seeds, or, if nothing of this node's data is wanted, start it on an empty data directory."
+             Correct the seeds, or, if nothing of this node's data is needed, start it on an empty data directory."
         ),
     }
 }

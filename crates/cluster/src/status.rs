@@ -75,7 +75,7 @@ pub struct Status {
     pub leader: Option<HostId>,
     /// All nodes that have not left, in the order in which they were added.
     pub members: Vec<MemberStatus>,
-    /// The metadata group, in its own words.
+    /// The metadata group's own description of itself.
     pub raft: consensus::Status,
     /// What this node makes of its wall clock.
     pub clock: ClockVerdict,

@@ -2,8 +2,8 @@
 //! a node keeps its own entry true.
 //!
 //! **Places.** A node that joins takes its tokens, and owns nothing yet: the token ring begins to change (`ring.rs`).
-//! When the change ends, the node has copied its ranges and is a full member. One that is to have no tokens
-//! (`auto_bootstrap: false`) is one at once. Tablets come to it afterwards (`balancer.rs`), except to a zero-token node
+//! When the change ends, the node has copied its ranges and is a full member. One that takes no tokens
+//! (`auto_bootstrap: false`) is one at once. Tablets move to it afterwards (`balancer.rs`), except to a zero-token node
 //! (`join_ring: false`).
 
 use crate::command::Command;
@@ -303,7 +303,7 @@ impl Cluster {
         }
         let metadata = self.metadata();
         if let Err(reason) = restart_commands(&self.config, &metadata) {
-            return self.fail(format!("this node cannot go on: {reason}"));
+            return self.fail(format!("this node cannot continue: {reason}"));
         }
         let registered = metadata.topology.node(self.config.host_id).map(|node| node.internode);
         for address in registered.into_iter().chain(elsewhere) {
@@ -322,7 +322,7 @@ impl Cluster {
         // Commands of an earlier run of this node that were still on their way precede the note of this run in the log.
         let commands = match restart_commands(&self.config, &self.metadata()) {
             Ok(commands) => commands,
-            Err(reason) => return self.fail(format!("this node cannot go on: {reason}")),
+            Err(reason) => return self.fail(format!("this node cannot continue: {reason}")),
         };
         for command in commands {
             if let Err(error) = self.propose(Command::Topology(command)).await {

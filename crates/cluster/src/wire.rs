@@ -114,7 +114,7 @@ pub(crate) struct State {
     pub(crate) lineage: Option<Lineage>,
 }
 
-/// How a node is, by its own word, at the moment of the message.
+/// The health that a node reports of itself at the moment of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Health {
     /// Its system's wall clock, in microseconds since 1970.
@@ -605,7 +605,7 @@ pub(crate) enum Greeting {
     Starting = 0,
     /// It serves clients.
     Open = 1,
-    /// Its operator has it serve no clients. A member without the feature `closed_listeners` refuses this.
+    /// Its operator has closed it to clients. A member without the feature `closed_listeners` refuses this.
     Closed = 2,
 }
 

@@ -1,5 +1,5 @@
-//! Tablets find their places by themselves: nodes that come get their share, and each tablet the copies that its
-//! keyspace wants.
+//! Tablets find their places by themselves: new nodes get their share, and each tablet the copies that its keyspace
+//! wants.
 
 use crate::support::{SECOND, Sea, host};
 use cluster::{Cluster, Disk, TabletBytes};

@@ -1,5 +1,5 @@
-//! Tables go from the token ring to tablets and back, whatever happens to the nodes meanwhile: no node has a replica of
-//! what it has not copied.
+//! Tables go from the token ring to tablets and back, whatever happens to the nodes during that: no node has a replica
+//! of what it has not copied.
 
 use crate::support::{SECOND, Sea, host};
 use cluster::{Cluster, Command, Conversion, Metadata, OperationKind, Rejected};

@@ -131,7 +131,7 @@ fn a_node_that_the_change_does_not_reach_hears_of_the_fence_from_any_member() {
             .last()
             .is_some_and(|before| *before == beyond)
     });
-    // Clients are not let in meanwhile.
+    // Clients are not let in before that.
     let caught_up = sea.on(cut_off, |cluster| async move { cluster.catch_up(SECOND).await });
     assert_eq!(caught_up, !is_told, "what it routes is refused: {is_told}");
     let has = sea.cluster(cut_off).metadata().index;

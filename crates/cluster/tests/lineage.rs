@@ -27,7 +27,8 @@ fn leader_of(sea: &Sea) -> usize {
         .expect("a member leads")
 }
 
-/// A node is stopped, copied, started, stopped, and the copy put back; then the leader that has its word is down.
+/// A node is stopped, copied, started, stopped, and the copy put back; then the leader that has its acknowledgement is
+/// down.
 fn put_back_while_another_leads(seed: u64) -> (Sea, usize) {
     let mut sea = noted(seed);
     let leader = leader_of(&sea);
@@ -201,7 +202,7 @@ fn where_no_majority_has_one_history_nobody_changes_anything() {
 }
 
 /// The log of one voter is put back as it was earlier in its present run, so its start is not refused; the one that has
-/// what it forgot is cut off meanwhile.
+/// what it forgot is cut off.
 #[test]
 fn two_histories_of_one_log_are_told_apart_when_they_meet() {
     let mut sea = noted(450);
@@ -278,7 +279,7 @@ fn a_node_that_lost_its_metadata_comes_back_with_its_identity_and_another_raft_i
         sea.put_files(2, &copy);
         sea.restart(2);
         let reason = sea.refusal(2).to_string();
-        assert!(reason.contains("has taken the metadata anew"), "{reason}");
+        assert!(reason.contains("has since rejoined with new metadata"), "{reason}");
     }
 }
 

@@ -92,7 +92,7 @@ fn a_change_of_one_tablet_of_131072_writes_a_hundred_bytes() {
             .propose(table_with_tablets(&schema, 17))
             .await
             .expect("it is its own majority");
-        // The first change of a run writes the file anew.
+        // The first change of a run rewrites the file.
         cluster.propose(one_tablet(1)).await.expect("the map is of version 1");
         let before = cluster.written();
         for version in 2..2 + CHANGES {

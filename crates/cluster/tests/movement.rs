@@ -1,4 +1,4 @@
-//! Tablets that move between nodes, whatever happens to the nodes meanwhile.
+//! Tablets that move between nodes, whatever happens to the nodes during a move.
 
 use crate::support::{SECOND, Sea, host};
 use cluster::NodeMove;

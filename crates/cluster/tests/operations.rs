@@ -104,7 +104,7 @@ fn the_first_node_of_a_cluster_is_no_zero_token_node() {
     sea.nodes[0].config.borrow_mut().joins_ring = false;
     sea.start(0);
     let why = sea.refusal(0).to_string();
-    assert!(why.contains("nobody would own the token ring"), "{why}");
+    assert!(why.contains("no node would own the token ring"), "{why}");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn nothing_waits_for_an_excluded_node_and_it_may_not_come_back() {
 
     sea.crash(3, CrashKind::Kill);
     sea.sim.run_for(10 * SECOND);
-    // It is an owner that loses a range, so its word is waited for.
+    // It is an owner that loses a range, so its confirmation is waited for.
     sea.start(4);
     sea.sim.run_for(30 * SECOND);
     assert_eq!(state(&sea, 0, 4), Some(NodeState::Joining));
@@ -477,7 +477,7 @@ fn each_node_tells_of_a_join_what_is_left_and_what_it_waits_for() {
     let waits = operation(&sea, 0, OperationKind::Join).waits.expect("it is down");
     assert!(waits.contains("the node is down: start it"), "{waits}");
 
-    // An operator has it stop: nothing is left of it.
+    // An operator aborts it: nothing is left of it.
     let aborted = sea.on(0, |cluster| async move {
         cluster.abort_operation(OperationKind::Join, Some(host(3)), None).await
     });

@@ -1,4 +1,4 @@
-//! Nodes that claim what they are not: strangers that speak for members, tell a node that it has left, or join and
+//! Nodes that claim what they are not: strangers that speak for members, notify a node that it has left, or join and
 //! vanish.
 
 use crate::support::{SECOND, Sea, host};
@@ -65,7 +65,8 @@ fn a_message_of_the_group_counts_only_from_the_node_whose_raft_id_it_bears() {
     let mut sea = Sea::formed(1, 3);
     sea.expect_voters(3);
     let term = sea.cluster(0).status().raft.term;
-    // A commit beyond the log, by a leader's word, has a member stop: its directory would be older than its promises.
+    // A commit beyond the log, claimed by a leader, makes a member stop: its directory would be older than its
+    // promises.
     let messages: Vec<_> = (1..=9)
         .flat_map(|from| [(from, term), (from, term + 5)])
         .map(|(from, term)| heartbeat(&sea, from, 1, term, 1000))

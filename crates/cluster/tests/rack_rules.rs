@@ -1,5 +1,5 @@
 //! `rf_rack_valid_keyspaces`: nothing makes a keyspace with tablets unfit for the racks, neither another replication
-//! nor a node that comes or goes.
+//! nor a node that joins or leaves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Ranges of the token ring go to other owners, whatever happens to the nodes meanwhile: no node becomes an owner of
+//! Ranges of the token ring get other owners, whatever happens to the nodes during that: no node becomes an owner of
 //! what it has not copied.
 
 use crate::support::{SECOND, Sea, host};
@@ -586,7 +586,7 @@ fn a_node_that_joins_an_idle_cluster_is_a_full_member_at_once() {
     assert!(took < 2 * SECOND, "it takes {took:?}");
 }
 
-/// The change waits for its word, and it gives none any more.
+/// The change waits for its confirmation, which no longer arrives.
 #[test]
 fn a_node_that_dies_when_the_next_owners_are_read_already_can_be_given_up() {
     let mut sea = with_table(1120, 4, 2);
@@ -805,7 +805,7 @@ fn of_two_owners_that_leave_at_once_one_is_refused() {
     let refused = leaving.iter().filter(|left| {
         let left = left.borrow();
         let why = left.as_ref().and_then(|left| left.as_ref().err());
-        why.is_some_and(|why| why.to_string().contains("nobody would own the token ring"))
+        why.is_some_and(|why| why.to_string().contains("no node would own the token ring"))
     });
     assert_eq!(refused.count(), 1);
 }

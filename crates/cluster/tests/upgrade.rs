@@ -100,7 +100,7 @@ fn with_table(now: &Schema, table: Table) -> Schema {
     next
 }
 
-/// CREATE TABLE through a node, made again for as long as others change the schema meanwhile.
+/// CREATE TABLE through a node, repeated while concurrent changes of the schema conflict with it.
 fn create(sea: &mut Sea, number: usize, name: &str, reads: Option<u32>) -> Result<(), ChangeError> {
     let name = name.to_owned();
     sea.on(number, move |cluster: std::rc::Rc<Cluster>| async move {

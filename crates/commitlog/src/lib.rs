@@ -10,7 +10,7 @@
 //! be refused by value, and never in the middle of one. Released segments are used again; until then they have a name
 //! that no replay reads.
 //!
-//! Invariants: positions only grow; a chunk is written at most once at its place; a record is acknowledged only when
+//! Invariants: positions only grow; a chunk is written at most once at its position; a record is acknowledged only when
 //! its chunk was written (periodic) or synced (batch); a segment is released only when no memtable needs it or an older
 //! one. After a failed sync nothing more is accepted: what the kernel then holds is unknown.
 //!
@@ -75,7 +75,7 @@ pub struct Options {
     pub segment_bytes: u64,
     /// When a write is durable.
     pub sync: SyncMode,
-    /// The machine's boot, to tell a power loss from a killed process.
+    /// The machine's boot, to distinguish a power loss from a killed process.
     pub boot_id: u128,
     /// The first segment id to use: above every id that exists, and the same for all shards of a run of the node.
     pub first_segment: u64,
@@ -122,7 +122,7 @@ impl std::fmt::Display for LogError {
                 )
             }
             Self::Io { file, message, .. } => write!(f, "commitlog {}: {message}", name_of(file)),
-            Self::Lost => f.write_str("a write to it failed meanwhile"),
+            Self::Lost => f.write_str("an earlier write to it failed"),
             Self::Broken { message } => {
                 write!(
                     f,
@@ -576,7 +576,7 @@ impl Commitlog {
     pub async fn close(self: &Rc<Self>) -> Result<(), LogError> {
         self.write()?;
         self.sync().await?;
-        // A note of a flush may have been appended meanwhile.
+        // A note of a flush may have been appended concurrently.
         self.write()?;
         let segments = std::mem::take(&mut *self.segments.borrow_mut());
         let spare = std::mem::take(&mut *self.spare.borrow_mut());

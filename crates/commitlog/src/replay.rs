@@ -125,7 +125,7 @@ struct ShardLog {
     ends: BTreeMap<u64, u32>,
 }
 
-/// What a log says to be needed no more.
+/// What a log says is no longer needed.
 ///
 /// A position is one of the log that says it, and also holds for the logs of earlier runs: segment ids of a run of the
 /// node are above all ids of the runs before it and below all ids of the runs after it, and the mutations of those
@@ -150,7 +150,7 @@ struct LogName {
 pub struct Replay {
     boot_id: u128,
     logs: BTreeMap<u32, ShardLog>,
-    /// What logs say to be needed no more.
+    /// What logs say is no longer needed.
     discards: Vec<Noted>,
     /// Shard, id and path of the segments to come, in order, last first.
     files: Vec<(u32, u64, PathBuf)>,
@@ -245,7 +245,7 @@ pub fn last_segment(dir: &Path) -> Result<(u64, Vec<PathBuf>), ReplayError> {
 }
 
 impl Replay {
-    /// Looks at the logs that this shard reads: its own, and of those of shards that the node has no more every so
+    /// Looks at the logs that this shard reads: its own, and of those of shards that the node no longer has every so
     /// many. So each log is read by one shard, which hands on what belongs to others.
     pub fn open(dir: &Path, boot_id: u128, shard: u32, shards: u32) -> Result<Self, ReplayError> {
         let mut replay = Self {
@@ -465,7 +465,7 @@ fn replay_segment(
                 return Err(corrupt(at, "a chunk that had been made durable".to_owned()));
             }
             if (next.is_some() || cut_short) && is_whole {
-                return Err(corrupt(at, "a whole chunk, as the log went on behind it".to_owned()));
+                return Err(corrupt(at, "a whole chunk, as the log continues after it".to_owned()));
             }
             if next.is_some() || cut_short {
                 log::warn!(

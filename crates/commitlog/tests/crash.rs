@@ -450,7 +450,7 @@ fn cut_short(boot_id: u128) -> Result<(u64, u64), String> {
 #[test]
 fn a_segment_that_is_cut_short_is_damage_unless_the_power_was_lost() {
     let message = cut_short(1).expect_err("no power loss explains it");
-    assert!(message.contains("as the log went on behind it"), "{message}");
+    assert!(message.contains("as the log continues after it"), "{message}");
     assert_eq!(cut_short(2), Ok((1, 1)), "one write that was not synced is lost");
 }
 

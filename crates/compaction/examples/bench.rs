@@ -49,7 +49,7 @@ fn fill(value: &mut Vec<u8>, len: usize, state: &mut u64) {
     value.truncate(len);
 }
 
-/// Seconds that this thread has run, where the kernel tells.
+/// Seconds that this thread has run, if the kernel reports them.
 fn cpu_seconds() -> f64 {
     let text = runtime::fs::read("/proc/thread-self/schedstat").unwrap_or_default();
     let first = String::from_utf8_lossy(&text)

@@ -142,7 +142,7 @@ pub fn run(job: Job) -> Result<Outcome, Error> {
         Err(e) => {
             drop(outputs.writer);
             for meta in outputs.sealed {
-                // What cannot be deleted is found at the next start; the first error is the one to tell.
+                // What cannot be deleted is found at the next start; the first error is reported.
                 let _ = sstable::delete(&meta.descriptor);
             }
             Err(e)

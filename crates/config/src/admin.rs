@@ -9,7 +9,7 @@ use super::{ADDRESS, SWITCH, value};
 ///
 /// The API has no authentication, so by default only this machine reaches it. A loopback `listen_address` is local too,
 /// and the API follows it: several nodes of one machine keep the same port on 127.0.0.1, 127.0.0.2, … The metrics only
-/// read, and Prometheus is another machine: they follow `listen_address` always.
+/// read, and Prometheus runs on a different machine: they follow `listen_address` always.
 pub(super) fn resolve(
     options: &mut Options<'_>,
     listen_address: IpAddr,

@@ -23,7 +23,7 @@ use super::{PORT, SWITCH, name, value};
 pub struct Hints {
     /// For which replicas the coordinator keeps them.
     pub allowed: Allowed,
-    /// After a replica has been down for so long, no more are kept.
+    /// After a replica has been down for this long, no further hints are kept.
     pub window: Duration,
 }
 

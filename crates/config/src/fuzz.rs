@@ -98,7 +98,7 @@ fn read_options(yaml: &str, properties: &str) {
     };
     let lookup = |name: &str| match name {
         "node1.example.com" => Ok(vec![IpAddr::from([10, 0, 0, 2])]),
-        _ => Err("nobody knows it".to_owned()),
+        _ => Err("the name is unknown".to_owned()),
     };
     let world = World {
         machine: &machine,

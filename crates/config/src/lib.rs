@@ -355,7 +355,7 @@ const CRITICAL_DISK_UTILIZATION: u32 = 980_000;
 const OPTIONS_FILE: &str = "ceto.yaml";
 /// The file of GossipingPropertyFileSnitch, beside the options file or in the workdir.
 const RACKDC_FILE: &str = "cassandra-rackdc.properties";
-/// The workdir of a node that is not told one.
+/// The default workdir.
 const WORKDIR: &str = "data";
 
 /// What a configuration depends on besides its options.

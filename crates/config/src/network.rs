@@ -1,4 +1,4 @@
-//! Where a node listens, and what it tells others of that.
+//! Where a node listens, and the addresses that it announces.
 
 use std::net::{IpAddr, Ipv4Addr};
 

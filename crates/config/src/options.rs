@@ -213,7 +213,7 @@ impl<'w> Options<'w> {
         self.lookup
     }
 
-    /// Notes that the value of an option does not fit. One that is wrong already is not told twice.
+    /// Notes that the value of an option does not fit. One that is wrong already is not reported twice.
     pub fn refuse(&mut self, option: &'static str, expected: &str) {
         if !self.wrong.insert(option) {
             return;

@@ -55,7 +55,7 @@ A value is given with its unit; old spellings have it in the name and take a who
         "\n## Options of cassandra.yaml and scylla.yaml that are none here\n\n\
          The names of both files are known. One that is in none of the tables of this page has no meaning here; the log names those that a file has \
          in one line. An unknown name stops the start.\n\n\
-         These stop the start unless they have the value in the second column, because data would be lost, a listener would be open to anybody, or answers would \
+         These stop the start unless they have the value in the second column, because data would be lost, a listener would accept every client, or answers would \
          be others:\n\n",
     );
     wishes(&mut page, REFUSED, "why it stops");

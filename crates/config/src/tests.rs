@@ -58,7 +58,7 @@ fn names(name: &str) -> Result<Vec<IpAddr>, String> {
         "node1.example.com" => Ok(vec![address("fd00::1"), address("10.0.0.1")]),
         "node2.example.com" => Ok(vec![address("fd00::2")]),
         "any.example.com" => Ok(vec![address("0.0.0.0")]),
-        _ => Err("nobody knows it".to_owned()),
+        _ => Err("the name is unknown".to_owned()),
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) const NOT_DONE: &[Wish] = &[
     // scylla.yaml comes with `table`, so that as many files have it by default as by choice.
     ("audit", "none", "no audit log is kept"),
     ("auto_hints_cleanup_enabled", "false", "hints of a replica that was down for too long are kept until it takes them"),
-    ("commit_failure_policy", "stop_commit", "a node whose commitlog takes no writes goes on serving reads"),
+    ("commit_failure_policy", "stop_commit", "a node whose commitlog takes no writes continues to serve reads"),
     ("commitlog_compression", "", "the commitlog is not compressed"),
     ("data_file_capacity", "0", "the capacity of the disk is that of the file system"),
     ("default_compaction", "", "tables are compacted by size tiers"),
@@ -225,7 +225,7 @@ fn is_known(name: &str) -> bool {
     names().any(|known| known == name) || encryption_key.is_some_and(|key| ENCRYPTION_KEYS.contains(&key))
 }
 
-/// The option of a wish, without the key in its mapping.
+/// The option's name, without the key in its mapping.
 fn option_of(wish: &'static str) -> &'static str {
     match wish.split_once('.') {
         Some((option, _)) if option != nested::ENCRYPTION => option,

@@ -9,9 +9,9 @@
 //! configuration). A message that breaks a rule is dropped and the member that sent it is named in the log. The
 //! receiver keeps running.
 //!
-//! What stays possible for a peer that holds a member's identity is to lie within these rules: to vote twice, or to
-//! append entries that no majority has. Raft does not protect from that. The identity of peers is the transport's
-//! promise.
+//! What stays possible for a peer that holds a member's identity is to send false messages within these rules: to vote
+//! twice, or to append entries that no majority has. Raft does not protect from that. The identity of peers is the
+//! transport's promise.
 
 use crate::apply::{Applied, PROPOSAL_HEADER_BYTES, decode_proposal};
 use crate::config::{COMMAND_BYTES_MAX, StateMachine};
@@ -293,7 +293,7 @@ fn check_candidate(message: &Message) -> Result<(), Refused> {
     )?;
     unless(
         message.log_term < message.term,
-        "a last entry of the term that it stands for",
+        "a last entry of the term for which it is a candidate",
     )?;
     unless(message.commit <= message.index, "a commit beyond its log")?;
     check_commit_of_voter(message)

@@ -32,8 +32,7 @@ use std::time::Duration;
 const REFUSALS_MAX: usize = 256;
 /// How long the task waits before it tries a failed write again.
 const RETRY_WRITE: Duration = Duration::from_millis(500);
-/// Ticks until a read is asked again: it costs little, and a leader that is new to its office forgets it without a
-/// word.
+/// Ticks until a read is asked again: it costs little, and a newly elected leader silently drops it.
 const READ_RETRY_TICKS: u32 = 4;
 
 /// Starts the two tasks of a member; see [`crate::Consensus::start`].
@@ -418,7 +417,7 @@ impl Member {
         self.group.read_index(context);
     }
 
-    /// Tells the reads whose index is applied.
+    /// Notifies the reads whose index is applied.
     fn pass_reads(&mut self) {
         let (applied, waiting) = (self.applied, self.reads.len());
         self.reads.retain(|read| {

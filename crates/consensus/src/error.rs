@@ -59,7 +59,7 @@ impl fmt::Display for ProposeError {
             }
             Self::Overloaded => f.write_str("too many metadata changes wait already; it did not happen"),
             Self::NoQuorum => f.write_str(
-                "no majority of the metadata voters can be reached; the change did not happen, and reads and writes go on",
+                "no majority of the metadata voters can be reached; the change did not happen; reads and writes continue",
             ),
             Self::Timeout => f.write_str("the metadata change was not confirmed in time; it may have happened"),
             Self::Shutdown => f.write_str("the node stops; the metadata change may have happened"),

@@ -193,7 +193,7 @@ fn read_log(items: &[u8]) {
         assert_eq!(
             Items::whole(&again.state).0,
             items,
-            "a log changes when it is written anew"
+            "a log changes when it is rewritten"
         );
     }
     let _ = read_chunks(path, &[&encode_header(0xce70, 1), items].concat());

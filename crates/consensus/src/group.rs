@@ -95,7 +95,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// Tells kinds of refusals apart.
+    /// Distinguishes kinds of refusals.
     pub(crate) fn kind(&self) -> u8 {
         match self {
             Self::Malformed(_) => 0,
@@ -132,7 +132,7 @@ impl fmt::Display for Refused {
             ),
             Self::Superseded { epoch } => write!(
                 f,
-                "the group went on without this node in epoch {epoch}; it must join again as a new member with an empty directory"
+                "the group continued without this node in epoch {epoch}; it must join again as a new member with an empty directory"
             ),
             Self::LostEntries(lost) => write!(
                 f,
@@ -176,7 +176,7 @@ pub(crate) type Outgoing = (u64, Vec<u8>);
 /// What the group wants done.
 #[derive(Default)]
 pub(crate) struct Output {
-    /// To be sent at once.
+    /// Messages to send at once.
     pub(crate) now: Vec<Outgoing>,
     pub(crate) persist: Persist,
     /// Committed entries, in order, and durable here already.
@@ -277,7 +277,7 @@ impl Group {
         Ok(())
     }
 
-    /// Makes the member take no part, or take part again: to the others it was cut off meanwhile.
+    /// Makes the member take no part, or take part again: to the others it looks as if it had been cut off.
     pub(crate) fn set_silent(&mut self, is_silent: bool) {
         self.is_silent = is_silent;
         // It fails only while a change of members is not applied yet; an election follows by itself then.
@@ -451,7 +451,7 @@ impl Group {
             }
             let is_membership = |entry: &Entry| entry.entry_type != EntryType::EntryNormal;
             if message.msg_type == MessageType::MsgPropose && message.get_entries().iter().any(is_membership) {
-                // A forwarded change is made anew from our own encoding, so that the library never parses what came
+                // A forwarded change is built again from our own encoding, so that the library never parses what came
                 // from outside.
                 let context = message.entries[0].take_context().to_vec();
                 if let Some(changes) = decode_changes(&context) {
@@ -737,7 +737,7 @@ impl Group {
         out
     }
 
-    /// Overwrites the timeout that the library drew. A new one is drawn whenever its clock starts anew, as the library
+    /// Overwrites the timeout that the library drew. A new one is drawn whenever its clock restarts, as the library
     /// does.
     fn settle_timeout(&mut self) {
         if self.raw.raft.election_elapsed == 0 {

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     pub(crate) applying: Rc<Applying>,
     pub(crate) status: RefCell<Status>,
-    /// Told of another configuration or leader.
+    /// Notified of another configuration or leader.
     pub(crate) configured: Notify,
     pub(crate) is_stopping: Cell<bool>,
     pub(crate) ended: Notify,
@@ -226,8 +226,8 @@ impl Consensus {
     }
 
     /// If this member leads, hands the leadership over to one of these members: one that votes, preferably the one that
-    /// has most of the log. True when another member leads. Proposals wait meanwhile, on all members. The releases of
-    /// the candidates must support this.
+    /// has most of the log. True when another member leads. During the transfer, proposals wait on all members. The
+    /// releases of the candidates must support this.
     pub async fn hand_over(&self, candidates: Vec<u64>, timeout: Duration) -> bool {
         let deadline = runtime::now() + timeout;
         self.push(Event::HandOver(candidates));

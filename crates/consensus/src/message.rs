@@ -174,7 +174,7 @@ fn decode_raft(reader: &mut Reader<'_>, header: Header) -> Result<Message, Malfo
     message.index = get_number(reader, "an index")?;
     message.commit = get_number(reader, "a commit index")?;
     message.commit_term = get_number(reader, "the term of a commit")?;
-    message.request_snapshot = get_number(reader, "the index of a wanted snapshot")?;
+    message.request_snapshot = get_number(reader, "the index of a requested snapshot")?;
     message.reject_hint = get_number(reader, "an index to try next")?;
     message.reject = reader.get_u8().map_err(expected("whether it is a refusal"))? != 0;
     message.priority = reader.get_i64().map_err(expected("a priority"))?;

@@ -16,7 +16,7 @@
 //!   8 run          u64, a random name of one start of this member; the last 256 count
 //! ```
 //!
-//! Big endian. A file of format 1 has no items of kind 7 and above; it is read, and written anew as format 2 when its
+//! Big endian. A file of format 1 has no items of kind 7 and above; it is read, and rewritten as format 2 when its
 //! member starts, so that a release that knows format 1 only says that it cannot read the file. Invariants:
 //! - A chunk is written only when the one before it is durable. So at most the last chunk can be torn; a damaged chunk
 //!   that a whole one follows is damage, and an error that names file and offset. (Damage of exactly the last chunk
@@ -261,7 +261,7 @@ impl Store {
         let file = File::open(&path, options).map_err(io_error(&path))?;
         if read.end < file_bytes {
             log::info!(
-                "{}: the last {} bytes are an unfinished write, which nobody was told of; they are dropped",
+                "{}: the last {} bytes are an unfinished write, which was never acknowledged; they are dropped",
                 path.display(),
                 file_bytes - read.end
             );
@@ -362,7 +362,7 @@ fn sync_names(dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Writes the file anew, beside the old one, and puts it in its place. The directory is not synced yet.
+/// Writes a new file beside the old one, and renames it over the old one. The directory is not synced yet.
 fn write_whole(dir: &Path, group: u64, id: u64, items: &[u8]) -> Result<(File, u64), StoreError> {
     let (new, path) = (dir.join(NEW_FILE_NAME), dir.join(FILE_NAME));
     let mut bytes = encode_header(group, id).to_vec();

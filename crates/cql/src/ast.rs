@@ -148,7 +148,7 @@ pub enum LiteralKind {
     Null,
 }
 
-/// A place for a value that comes with the execution.
+/// A marker for a value that is bound at execution.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BindMarker {
     /// Position among the statement's markers, in the order of the text.
@@ -348,9 +348,9 @@ pub enum Selector {
     Map(Vec<(Selector, Selector)>),
     /// `{field: v, …}`, never empty. Written the same way, `{column: v}` is this too.
     UserType(Vec<(String, Selector)>),
-    /// `(a, b)`, never empty. `(a)` is a tuple where the type that is wanted is one, and else `a`.
+    /// `(a, b)`, never empty. `(a)` is a tuple if the expected type is one, and else `a`.
     Tuple(Vec<Selector>),
-    /// `(type) selector`: the type of what cannot tell its own.
+    /// `(type) selector`: the type of a selector that has none by itself.
     TypeHint {
         /// The type.
         type_name: Box<TypeName>,

@@ -93,7 +93,7 @@ pub struct CreateTableLike {
     pub table: QualifiedName,
     /// The table whose columns and options it gets.
     pub source: QualifiedName,
-    /// `WITH`: the options that are others.
+    /// `WITH`: the options that change.
     pub properties: Vec<Property>,
 }
 

@@ -50,7 +50,7 @@ pub fn read(bytes: &[u8]) {
     for statement in split_statements(text) {
         let at = rest
             .find(statement)
-            .expect("a statement is a part of its script, behind the one before");
+            .expect("a statement is a part of its script, after the previous one");
         rest = &rest[at + statement.len()..];
     }
 }

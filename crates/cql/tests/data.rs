@@ -1,4 +1,4 @@
-//! What texts mean, told by the files in `testdata`; `testkit` says how they are written.
+//! What texts mean, listed by the files in `testdata`; `testkit` says how they are written.
 //!
 //! The expectation is the canonical form of the statement and, when there are any, its bind markers; or the error. In
 //! `tree.txt` it is the tree itself. `CETO_REWRITE=1 cargo test -p cql` writes what the parser answers into the files.

@@ -143,7 +143,7 @@ pub fn read(bytes: &[u8]) {
     };
     let described = cql::parse("DESCRIBE SCHEMA").expect("a statement").statement;
     let cql::ast::Statement::Describe(statement) = described else {
-        panic!("a DESCRIBE is another statement");
+        panic!("a DESCRIBE becomes a different statement");
     };
     let ctx = DescribeContext {
         keyspace: Some("ks"),

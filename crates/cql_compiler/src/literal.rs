@@ -59,8 +59,8 @@ pub(crate) fn selected_type(literal: &Literal) -> Option<CqlType> {
     }
 }
 
-/// Whether the number that was written is the nearest double as Java writes it: in as few digits as tell it from other
-/// doubles, and at least in two.
+/// Whether the number that was written is the nearest double as Java writes it: in as few digits as distinguish it from
+/// other doubles, and at least in two.
 fn is_exact(text: &str, value: f64) -> bool {
     if !value.is_finite() {
         return !text.contains(|c: char| c.is_ascii_digit());

@@ -342,8 +342,8 @@ pub fn compile_with(
     })
 }
 
-/// The markers of the partition key of a BATCH: those of its last statement that has some, as Cassandra tells drivers;
-/// none when the statements are of several tables or the BATCH has markers of its own.
+/// The markers of the partition key of a BATCH: those of its last statement that has some, as Cassandra reports them to
+/// drivers; none when the statements are of several tables or the BATCH has markers of its own.
 fn key_markers_of(batch: &BatchPlan) -> KeyMarkers {
     let (first, own) = (&batch.writes[0], batch.timestamp.iter().chain(&batch.timeout));
     let is_of_one = batch.writes.iter().all(|write| write.table.id == first.table.id);

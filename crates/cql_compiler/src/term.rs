@@ -99,7 +99,7 @@ impl Markers {
     pub fn finish(self) -> Result<Vec<MarkerSpec>, CompileError> {
         if let Some((name, one, other)) = self.conflict {
             return Err(CompileError::invalid(format!(
-                "Bind variable :{name} stands for a value of type {one} and for one of type {other}; give the two different names"
+                "Bind variable :{name} is used for a value of type {one} and for one of type {other}; give the two different names"
             )));
         }
         let known = |(index, spec): (usize, Option<MarkerSpec>)| {

@@ -140,7 +140,7 @@ pub(crate) fn append_lz4(plain: &[u8], out: &mut Vec<u8>) {
 
 /// Appends the `length` bytes that an LZ4 block holds.
 pub(crate) fn append_decompressed_lz4(block: &[u8], length: usize, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
-    // An LZ4 block cannot expand by more than 255: no need to reserve memory for a length that lies.
+    // An LZ4 block cannot expand by more than 255: no need to reserve memory for a false length.
     if length / 255 > block.len() {
         return Err(ProtocolError::Corrupt {
             what: "an LZ4 block is too short for its length",

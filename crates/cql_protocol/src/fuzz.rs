@@ -185,7 +185,7 @@ fn split(mut splitter: Splitter, bytes: &[u8]) {
         assert!(consumed <= bytes.len(), "more was consumed than there is");
         assert!(
             before != Some(consumed) || !matches!(splitter.wanted_bytes(), 0),
-            "nothing is wanted any more"
+            "nothing is requested any more"
         );
         before = Some(consumed);
     }

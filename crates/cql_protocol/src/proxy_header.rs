@@ -42,8 +42,7 @@ impl std::fmt::Display for ProxyHeaderError {
 
 impl std::error::Error for ProxyHeaderError {}
 
-/// Reads the header at the beginning of a connection from the bytes that have come; never more than what it wanted
-/// before.
+/// Reads the header at the beginning of a connection from the received bytes; never more than what it asked for before.
 ///
 /// # Errors
 /// When the bytes do not begin a header, or end one that is malformed.
@@ -108,7 +107,7 @@ fn binary(bytes: &[u8]) -> Result<Progress, ProxyHeaderError> {
     let (version, family) = (fixed[12], fixed[13]);
     if version >> 4 != 2 {
         return Err(ProxyHeaderError(
-            "the signature is of version 2, and the version is another",
+            "the signature is of version 2, and the version is not",
         ));
     }
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
@@ -149,8 +148,8 @@ fn binary(bytes: &[u8]) -> Result<Progress, ProxyHeaderError> {
 mod tests {
     use super::*;
 
-    /// Gives the bytes as a reader does, never more than were wanted; the client of a whole header, and how many bytes
-    /// it took.
+    /// Gives the bytes as a reader does, never more than were asked for. Returns the client of a whole header, and how
+    /// many bytes it took.
     fn read(bytes: &[u8]) -> Result<(Option<SocketAddr>, usize), String> {
         let mut taken = 0;
         loop {

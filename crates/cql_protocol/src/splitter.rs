@@ -244,7 +244,7 @@ impl Splitter {
         matches!(self.framing, Framing::Segments { .. })
     }
 
-    /// Whether the splitter's own buffer may have so many bytes; if not, so many of them are wanted.
+    /// Whether the splitter's own buffer may have so many bytes; if not, this many of them are requested.
     fn may_have_scratch(&mut self, bytes: usize, wanted: usize) -> bool {
         let may = bytes <= self.scratch_allowed;
         if !may {
@@ -300,7 +300,7 @@ impl Splitter {
     /// The refusal of a frame above the limit.
     #[inline]
     fn check_length(&self, header: &FrameHeader) -> Result<(), FrameError> {
-        // Before STARTUP the limit is another one, and was checked with the header.
+        // Before STARTUP a different limit holds, which was checked with the header.
         match header.frame_bytes() > self.limits.frame_bytes_max && self.version.is_some() {
             false => Ok(()),
             true => Err(self.too_large(header)),

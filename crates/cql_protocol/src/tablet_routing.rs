@@ -1,4 +1,4 @@
-//! The hint that tells a driver where a tablet's replicas are: the custom payload of the extensions
+//! The hint by which a driver learns where a tablet's replicas are: the custom payload of the extensions
 //! `TABLETS_ROUTING_V1` and `TABLETS_ROUTING_V2_EXPERIMENTAL`.
 //!
 //! A connection that named the first in STARTUP gets the hint when it sends a statement of one partition to a shard

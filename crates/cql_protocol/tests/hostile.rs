@@ -1,4 +1,4 @@
-//! Bytes from a peer that lies: nothing here may panic, loop, or read past what was sent.
+//! Bytes from a hostile peer: nothing here may panic, loop, or read past what was sent.
 
 mod common;
 

@@ -406,7 +406,7 @@ fn a_version_we_do_not_speak_is_answered_so_that_drivers_downgrade() {
     }
 }
 
-/// A connection that has told nothing yet.
+/// A connection before its STARTUP.
 fn fresh() -> Splitter {
     Splitter::new(Limits {
         frame_bytes_max: 1000,

@@ -1,8 +1,8 @@
 //! Every response, byte for byte.
 //!
 //! `data/responses.txt` holds each frame as we send it and, below it, what Apache's Python driver understands of it.
-//! After a wanted change, take the new text from the failing test, and let `data/driver.py seen` fill in the driver's
-//! view.
+//! After an intended change, take the new text from the failing test, and let `data/driver.py seen` fill in the
+//! driver's view.
 
 mod common;
 

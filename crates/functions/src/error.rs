@@ -14,7 +14,7 @@ pub enum Error {
     Failed(String),
     /// It took longer than so many milliseconds.
     Time(u64),
-    /// It wanted more than so many bytes.
+    /// It asked for more than this many bytes.
     Memory(usize),
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Error {
             ),
             Self::Memory(bytes) => write!(
                 f,
-                "the function wanted more than {bytes} bytes of memory (user_defined_function_allocation_limit_bytes)"
+                "the function needed more than {bytes} bytes of memory (user_defined_function_allocation_limit_bytes)"
             ),
         }
     }

@@ -59,7 +59,7 @@ pub struct Target {
 /// Bytes that reading one byte of input may allocate: a decoded value is larger than its bytes, and what refuses them
 /// quotes them.
 pub const MEMORY_PER_BYTE: u64 = 512;
-/// Longer than this no input takes to read. Machines that do something else meanwhile are far below it.
+/// No input takes longer than this to read. Busy machines stay far below it.
 pub const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Inputs read by this process: if the number does not grow, an input does not end.

@@ -3,10 +3,10 @@
 //! The members run on one machine, each with its directory; a message takes a moment. The messages that they send are
 //! recorded, so the changed messages are of the group's present term and log, and most pass the decoder and many the
 //! checks. A message is delivered to its addressee as from its sender: the transport guarantees that the sender is the
-//! one that it names, so the changed message plays a member that lies. Such a member may take part in wrong elections
-//! and confuse a log, which is not a find. A panic is, and a group that takes no command afterwards. A member that
-//! believes a lie which it may not doubt (that it has lost entries, that the group continued without it) is started
-//! again, so that the others keep being lied to by a group that works.
+//! one that it names, so the changed message plays a hostile member. Such a member may take part in wrong elections and
+//! confuse a log, which is not a find. A panic is, and a group that takes no command afterwards. A member that believes
+//! a false claim which it may not doubt (that it has lost entries, that the group continued without it) is started
+//! again, so that the others keep receiving forged messages in a group that works.
 
 use crate::mutator::Mutator;
 use consensus::{Consensus, Options, Start, StateMachine, Transport};
@@ -156,7 +156,7 @@ async fn play_in(seed: u64, air: Rc<Air>) -> Played {
     runtime::sleep(Duration::from_secs(4)).await;
     let first = air.members.borrow()[0].clone();
     let proposed = first.propose(vec![1], REST).await;
-    proposed.unwrap_or_else(|error| panic!("a group that nobody has lied to takes no command: {error}"));
+    proposed.unwrap_or_else(|error| panic!("a group without forged messages takes no command: {error}"));
     let applied_before = *air.applied.borrow();
     let mut mutator = Mutator::new(seed);
     let mut played = Played::default();

@@ -122,7 +122,7 @@ pub fn read(bytes: &[u8]) {
         SYNC_POINT => {
             let digits: String = sealed().iter().map(|byte| format!("{byte:02x}")).collect();
             if let Ok(point) = SyncPoint::decode(&digits, host(1)) {
-                // An id that names a node twice is another text of the same point.
+                // An id that names a node twice is a second text of the same point.
                 let again = SyncPoint::decode(&point.encode(), host(1));
                 assert_eq!(again, Ok(point), "a sync point changes when it is written");
             }

@@ -11,7 +11,7 @@
 //!          u32 crc of all that
 //! ```
 //!
-//! Little endian. Format version 1 is the first; format 2 is written where the node has a fence to tell of (feature
+//! Little endian. Format version 1 is the first; format 2 is written where the node has a fence to report (feature
 //! `forgotten_hints`). The file is replaced as a whole, durably.
 
 use std::collections::BTreeMap;

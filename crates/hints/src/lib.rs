@@ -2,7 +2,7 @@
 //!
 //! Model. A hint is one packed mutation for one target node. [`Hints::note`] appends it to the target's buffer; at the
 //! end of the shard's turn the buffer goes to the kernel with one write, at the end of the target's newest segment
-//! file. [`Hints::replay`] hands a target's hints over in their order, file by file, notes in the file how far it came,
+//! file. [`Hints::replay`] hands a target's hints over in their order, file by file, notes its progress in the file,
 //! and removes files that are done.
 //!
 //! Invariants
@@ -19,7 +19,7 @@
 //! - A segment takes hints of one process only, and is never appended to once its replay has begun. Segment numbers of
 //!   a node only grow.
 //!
-//! Lives on its shard, and sees the files of its shard; a shard takes over those of shards that the node has no more.
+//! Lives on its shard, and sees the files of its shard; a shard takes over those of shards that the node no longer has.
 //! The bytes are in `format.rs`, the choice of nodes for which hints are kept in `allowed.rs`, what is forgotten in
 //! `truncation.rs`, what is permanently refused in `rejected.rs`, what is lost in `missed.rs` and `ledger.rs`, and
 //! waiting for a replay in `sync_point.rs`. See docs/dev/hints.md.
@@ -129,7 +129,7 @@ impl std::fmt::Display for HintsError {
 
 impl std::error::Error for HintsError {}
 
-/// What an operator has a shard do while it runs.
+/// What an operator requests of a shard while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Order {
     /// Keep hints for others than before.
@@ -197,7 +197,7 @@ struct Target {
     down_since_us: Option<i64>,
     /// When the oldest write that waits was made, or its segment begun.
     oldest_us: Option<i64>,
-    /// Hints in segments below this number are not wanted any more.
+    /// Hints in segments below this number are not needed any more.
     forgotten_below: u64,
     is_replaying: bool,
     /// Whether hints of it are on their way, and how often they have arrived or failed.
@@ -397,7 +397,7 @@ impl Hints {
     fn append(&self, id: HostId, target: &mut Target, records: Vec<u8>) -> Result<(), HintsError> {
         let since_us = target.buffer_since_us;
         let is_full = |open: &Open| open.end >= self.options.segment_bytes;
-        // The header tells the next run since when its hints wait.
+        // From the header, the next run learns since when its hints wait.
         let is_younger = |segment: &Segment| segment.begun_us.is_none_or(|begun| begun > since_us);
         if target.open.as_ref().is_some_and(is_full) || target.segments.back().is_some_and(is_younger) {
             target.open = None;
@@ -521,7 +521,7 @@ impl Hints {
     }
 
     /// Hands over nothing that was made before this microsecond: the cluster has given it up, and each such hint counts
-    /// as missed when a replay comes to it.
+    /// as missed when a replay reaches it.
     pub fn forget_before(&self, made_us: i64) {
         self.forgotten_before_us
             .set(made_us.max(self.forgotten_before_us.get()));
@@ -563,7 +563,7 @@ impl Target {
         self.oldest_us = begun.chain(noted).min();
     }
 
-    /// A node that restarts the coordinator does not begin a new window: the oldest hint tells since when it was down
+    /// A node that restarts the coordinator does not begin a new window: the oldest hint shows since when it was down
     /// at least.
     fn is_down_too_long(&mut self, now_us: i64, window: Duration) -> bool {
         if self.is_live {
@@ -595,7 +595,7 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     dir.parent().map_or(Ok(()), fs::sync_dir)
 }
 
-/// Makes segments durable, and their names. Blocks. One that was handed over meanwhile is gone.
+/// Makes segments durable, and their names. Blocks. One that was handed over concurrently is gone.
 fn sync_files(dir: &Path, files: &[SegmentId]) -> Result<(), HintsError> {
     for id in files {
         let path = dir.join(id.file_name());

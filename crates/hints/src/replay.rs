@@ -116,7 +116,7 @@ enum End {
 }
 
 impl Hints {
-    /// Hands over everything that waits for a node, also what is noted meanwhile.
+    /// Hands over everything that waits for a node, also what is noted during the replay.
     ///
     /// # Errors
     /// If a batch was not taken or a file fails; the next replay resumes after what was taken.
@@ -205,7 +205,7 @@ impl Hints {
             }
             End::Damaged { offset, expected } => {
                 log::error!(
-                    "hints {} is damaged at offset {offset}: expected {expected}. It is set aside, and what it holds behind that \
+                    "hints {} is damaged at offset {offset}: expected {expected}. It is set aside, and what it holds after that \
                      place is not handed over: repair node {}",
                     path.display(),
                     id.target.0
@@ -286,7 +286,7 @@ impl Hints {
         match self.send(id, &batch, deliver).await? {
             Ok(()) => Ok(()),
             Err(NotTaken::Failed(_) | NotTaken::Rejected(_)) if batch.len() > 1 => {
-                // Alone, each tells whether it is to blame.
+                // Sent alone, each shows whether it is the cause.
                 for record in batch {
                     // A truncation waits for the batch that was on its way, and not for these.
                     if self.is_still_wanted(id, &record, terms_of) {

@@ -8,8 +8,8 @@
 //! damaged.
 //!
 //! A [`SyncPoint`] is the places of all shards of a node. It is a value without a memory on any node, so it outlives
-//! restarts. A segment that a shard wrote which the node has no more counts against the place of that number modulo the
-//! shards there were.
+//! restarts. A segment of a shard that the node no longer has counts against the place of that number modulo the shards
+//! there were.
 //!
 //! ```text
 //! text: hexadecimal digits of: u8 format version 1, [16] host id of the node, u16 shards, u64 segment number for each,
@@ -98,7 +98,7 @@ impl SyncPoint {
         let bytes = from_digits(text).ok_or(SyncPointError::Damaged("hexadecimal digits"))?;
         let (body, crc) = bytes.split_last_chunk::<CRC_BYTES>().ok_or(WHOLE)?;
         if u32::from_le_bytes(*crc) != crc32fast::hash(body) {
-            return Err(SyncPointError::Damaged("the checksum of what stands before it"));
+            return Err(SyncPointError::Damaged("the checksum of what precedes it"));
         }
         let (version, mut rest) = body.split_first().ok_or(WHOLE)?;
         if *version != FORMAT_VERSION {
@@ -184,7 +184,7 @@ impl Hints {
         })
     }
 
-    /// Waits until [`Hints::is_reached`]; false when that has not come by then.
+    /// Waits until [`Hints::is_reached`]; false if it is not reached before the deadline.
     pub async fn wait_until_reached(&self, point: &SyncPoint, patience: Duration) -> bool {
         let deadline = runtime::now() + patience;
         while !self.is_reached(point) {

@@ -334,7 +334,7 @@ fn supersedes(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> bool {
         && (!has_complex(layout, new.presence()) || replaces_complex(layout, new, old))
 }
 
-/// Whether the multi-cell columns of `new` replace those of `old` whole, as when a collection is written anew: their
+/// Whether the multi-cell columns of `new` replace those of `old` whole, as when a whole collection is written: their
 /// tombstones cover all of `old`, and nothing of `new`.
 fn replaces_complex(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> bool {
     let mut former = old.columns(layout).peekable();

@@ -68,7 +68,7 @@ pub struct Liveness {
     pub timestamp: i64,
     /// Seconds; 0 is forever.
     pub ttl: u32,
-    /// Seconds since the epoch at which it is no more; meaningful when `ttl > 0`.
+    /// Seconds since the epoch at which it expires; meaningful when `ttl > 0`.
     pub expiry: u32,
 }
 

@@ -40,7 +40,7 @@ const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
 const NEW_MEMBER_WAIT: Duration = Duration::from_secs(2);
 /// How long a node that comes back looks for newer metadata before it serves with what it has.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
-/// How long a node whose requests the others refuse has its clients wait until it has caught up.
+/// How long clients of a node wait for it to catch up when the other nodes refuse its requests.
 const FENCED_WAIT_MAX: Duration = Duration::from_mins(5);
 /// The release of Cassandra that every node is to be taken for.
 const RELEASE_VERSION: &str = "4.1.7";
@@ -142,7 +142,7 @@ pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>
     if runtime::shard() == ShardId(0) {
         if is_plain && config.join_secret.is_none() && !address.ip().is_loopback() {
             log::warn!(
-                "whoever reaches port {} can join the cluster and speak for its nodes: give all nodes the same join_secret, or use TLS \
+                "any host that reaches port {} can join the cluster and speak for its nodes: give all nodes the same join_secret, or use TLS \
                  (server_encryption_options)",
                 address.port()
             );
@@ -381,7 +381,7 @@ impl NodeListener {
         true
     }
 
-    /// Shows client routes in the system table, and tells clients which of them are others: afterwards, since clients
+    /// Shows client routes in the system table, and notifies clients of those that changed: afterwards, because clients
     /// read the table when they hear the event.
     fn take_client_routes(&self, next: &Metadata) {
         let former = self.shared.note_client_routes(&next.client_routes);
@@ -403,7 +403,7 @@ impl NodeListener {
         }
     }
 
-    /// Tells the shards what was heard of new members before they knew them.
+    /// Passes to the shards what was heard of new members before they knew them.
     fn tell_early_words(&self) {
         for (host, word) in self.early_words.take() {
             if let Some(is_live) = word.is_live {

@@ -286,7 +286,7 @@ fn look(directory: Directory, path: &Path, host_id: Uuid, noted: Option<Uuid>) -
 }
 
 /// Makes sure that each directory is the one that the node ran with last, before anything is done there. At the first
-/// start it gives them their ids. Tells what the operator has accepted to be lost since the last start. Blocks.
+/// start it gives them their ids. Returns what the operator has accepted to be lost since the last start. Blocks.
 ///
 /// # Errors
 /// In words for the operator. Nothing was changed in a directory that is not the node's.
@@ -428,7 +428,7 @@ pub fn recover_directory(config: &Config, directory: Directory, confirmation: Op
         | DirectoryState::OtherId => {}
     }
     let expected = format!(
-        "node {host_id} goes on without what its {} directory had",
+        "node {host_id} continues without what its {} directory had",
         directory.name()
     );
     match confirmation {

@@ -1,9 +1,9 @@
-//! Whether the node's disks have room: the monitor that looks, and what it tells.
+//! Whether the node's disks have room: the monitor that looks, and what it reports.
 //!
 //! Lives on shard 0, sees the node. It reads the utilisation of the file systems of the data and the commitlog
 //! directory, four times a second while one of them is near a threshold ([`DiskLimits::look_after`]), and rarely
-//! otherwise. The fuller one counts. The cluster hears of the level (`Cluster::set_disk_level`) and tells every node,
-//! this one too; what follows from it is decided there (`coordinator/src/growth.rs`). The first look comes before
+//! otherwise. The fuller one counts. The cluster gets the level (`Cluster::set_disk_level`) and reports it to every
+//! node, this one too; what follows from it is decided there (`coordinator/src/growth.rs`). The first look comes before
 //! clients are let in.
 
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ fn look_at_all(config: &Config) -> (Vec<Seen>, bool) {
         match runtime::fs::disk_space(&path) {
             Ok(space) => Some(Seen { directory, path, space }),
             Err(error) => {
-                log::debug!("cannot tell how full the disk of {} is: {error}", path.display());
+                log::debug!("cannot determine how full the disk of {} is: {error}", path.display());
                 None
             }
         }
@@ -93,7 +93,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Looks once, and tells what is different.
+    /// Looks once, and reports what has changed.
     fn look(&mut self) -> std::time::Duration {
         let limits = self.shared.disk_monitor.limits();
         if limits != self.limits {

@@ -1,7 +1,7 @@
 //! What a node does when a disk fails: `disk_failure_policy`.
 //!
-//! A shard tells of each failure ([`replica::DiskFailure`]); whatever the policy, a damaged sstable has been moved
-//! aside by then and reads of its tokens are refused. [`decide`] says what else is done. Shard 0 does it.
+//! A shard reports each failure ([`replica::DiskFailure`]). Whatever the policy, the shard has already moved a damaged
+//! sstable aside, and reads of its tokens are refused. [`decide`] says what else is done. Shard 0 does it.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -96,7 +96,7 @@ pub(crate) fn check_start(shared: &Shared, are_whole: bool) -> Result<(), String
     Ok(())
 }
 
-/// Has the node leave service when its disks demand it. Spawn this on shard 0; it never returns.
+/// Takes the node out of service when its disks demand it. Spawn this on shard 0; it never returns.
 pub(crate) async fn retire_when_told(shared: Arc<Shared>, cluster: Rc<Cluster>) {
     shared.changed.until(|| shared.disks.retired().is_some()).await;
     let reason = shared.disks.retired().unwrap_or_default();

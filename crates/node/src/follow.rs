@@ -13,9 +13,9 @@
 //!    back, and what it had of it has left with 3.
 //! 5. Dropped tables are removed with their files, clients are notified, truncations are done.
 //!
-//! What 3 to 5 cannot do now, say because the disk is full, is tried again until it succeeds; requests for what it is
-//! about wait meanwhile, and so do later versions. After a crash the start does all of it from the files and the log
-//! ([`crate::open`]).
+//! What 3 to 5 cannot do now, say because the disk is full, is tried again until it succeeds. Until then, requests for
+//! the affected tables wait, and so do later versions. After a crash the start does all of it from the files and the
+//! log ([`crate::open`]).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -139,12 +139,12 @@ struct Version {
     schema: Arc<Schema>,
     view: Arc<ClusterView>,
     difference: SchemaDifference,
-    /// Some of the schema is another value than before.
+    /// The schema has changed.
     has_other_schema: bool,
     tablets: Arc<Tablets>,
     /// What follows: tablets that are about to come from other nodes.
     targets: Arc<Tablets>,
-    /// Of tables whose tablets are others, or in other stages: by shard, the tokens whose older data is still to come.
+    /// Of tables whose tablets or their stages have changed: by shard, the tokens whose older data has not arrived yet.
     awaited: Vec<(TableId, Vec<Vec<TokenRange>>)>,
     /// Tables that lose a column.
     losing: Vec<TableId>,
@@ -293,7 +293,7 @@ pub(crate) struct Follower {
     engine: Rc<Engine>,
     shared: Arc<Shared>,
     auto_snapshot: Cell<AutoSnapshot>,
-    /// Told of snapshots that are not kept permanently.
+    /// Notified of snapshots that are not kept permanently.
     pub(crate) snapshot_with_end: Notify,
     turn: Semaphore,
 }
@@ -449,7 +449,7 @@ impl Follower {
                 engine.coordinator.shard().open_arrived(&store, &sealed);
                 engine.coordinator.shard().forget_left(&store).await;
                 if sealed.iter().any(|sealed| !sealed.missing.is_empty()) {
-                    // An operator may have accepted the loss meanwhile.
+                    // An operator may have accepted the loss in the meantime.
                     let _ = engine.coordinator.look_for_quarantined(id).await;
                 }
             }
@@ -573,7 +573,7 @@ async fn until_done<T>(what: &str, attempt: impl AsyncFn() -> Result<T, String>)
     }
 }
 
-/// Makes the tablets of this shard others. The tables of which something leaves the shard or comes to it.
+/// Replaces the tablets of this shard. Returns the tables of which something leaves the shard or moves to it.
 fn take_tablets(engine: &Engine, tablets: &Tablets) -> Vec<TableId> {
     let changed = engine
         .coordinator
@@ -584,8 +584,8 @@ fn take_tablets(engine: &Engine, tablets: &Tablets) -> Vec<TableId> {
     waiting.map(|store| store.table().id).collect()
 }
 
-/// Takes a version over on this shard, in one step. The tables of which something leaves the shard or comes to it from
-/// another.
+/// Takes a version over on this shard, in one step. Returns the tables of which something leaves the shard or moves to
+/// it from another.
 fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
     let here = engine.coordinator.shard().id().0 as usize;
     let waiting = take_tablets(engine, &version.tablets);
@@ -602,7 +602,7 @@ fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
     waiting
 }
 
-/// Drops tables on this shard that the schema does not have any more, and tells its clients what changed.
+/// Drops tables on this shard that the schema does not have any more, and notifies its clients of what changed.
 async fn end(engine: &Engine, version: &Version) {
     let difference = &version.difference;
     for store in version

@@ -2,7 +2,7 @@
 //!
 //! Shard 0 opens the files, cuts those that the tablets of now cut, and leaves them for the shards that have their
 //! tokens. When every shard has its tables, each reads its part of the logs, and gives what it finds of other shards'
-//! tokens to them: tablets move, and so do shards when their number is another.
+//! tokens to them: tablets may have moved, and the number of shards may have changed.
 //!
 //! Tablets that are about to come from other nodes are left out ([`first_targets`]): what is here of them is from an
 //! earlier time. They are opened empty when the logs are replayed, and durably forget it, before the node says that it

@@ -71,7 +71,7 @@ impl OperatorListeners {
         Ok(Self { api, metrics })
     }
 
-    /// Opens them, and tells in the workdir where the API is.
+    /// Opens them, and writes the API's address to the workdir.
     pub(crate) fn open(
         self,
         shared: &Arc<Shared>,
@@ -271,7 +271,7 @@ fn describe_sstable(reader: &sstable::Reader, told: &mut Table) {
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             clippy::cast_precision_loss,
-            reason = "a ratio is told with five digits"
+            reason = "a ratio is shown with five digits"
         )]
         let compressed = (meta.data_len as f64 * statistics.compression_ratio) as u64;
         told.compressed_from_bytes += meta.data_len;

@@ -31,7 +31,7 @@ pub(crate) const METADATA_DIR: &str = "metadata";
 pub enum Recover {
     /// The only voter.
     Alone,
-    /// A member of the group that another survivor has begun anew, in this epoch.
+    /// A member of the group that another survivor has begun again, in this epoch.
     Follow(Epoch),
     /// A member that has lost its metadata or its log, and takes the metadata from the others, under another Raft id.
     Rejoin,
@@ -58,7 +58,7 @@ fn hold(config: &Config, what: Recover) -> Result<Stopped, String> {
     let lock = identity::lock(workdir)?;
     if identity::was_encrypted(workdir) && config.encryption.is_none() {
         return Err(
-            "this node reaches others by TLS, and its server_encryption_options are not known here, so nobody could be asked. Give the --options-file (and \
+            "this node reaches others by TLS, and its server_encryption_options are not known here, so no node can be asked. Give the --options-file (and \
              --ssl-storage-port, if there is one) that the node is started with. Nothing was changed"
                 .to_owned(),
         );

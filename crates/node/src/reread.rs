@@ -186,7 +186,7 @@ async fn take_certificates(shared: &Shared, config: &Config) -> Result<Option<Pa
     Ok(Some(certificate))
 }
 
-/// What became of the options that are others than before.
+/// What became of the options that changed.
 fn said(former: &BTreeMap<String, Option<String>>, now: &BTreeMap<String, Option<String>>) -> String {
     let mut changed = now.iter().filter(|(name, value)| former.get(*name) != Some(value));
     let (live, late): (Vec<_>, Vec<_>) = changed.by_ref().partition(|(name, _)| changes_at_hangup(name));
@@ -201,7 +201,7 @@ fn said(former: &BTreeMap<String, Option<String>>, now: &BTreeMap<String, Option
         ));
     }
     match parts.is_empty() {
-        true => "the options were read again; none is another".to_owned(),
+        true => "the options were read again; nothing has changed".to_owned(),
         false => parts.join("; "),
     }
 }
@@ -219,7 +219,10 @@ mod tests {
             pairs.collect::<BTreeMap<_, _>>()
         };
         let former = settings(&[("default_log_level", "info"), ("num_tokens", "16")]);
-        assert_eq!(said(&former, &former), "the options were read again; none is another");
+        assert_eq!(
+            said(&former, &former),
+            "the options were read again; nothing has changed"
+        );
         let now = settings(&[("default_log_level", "debug"), ("num_tokens", "8")]);
         assert_eq!(
             said(&former, &now),

@@ -61,7 +61,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if shared.embedded.is_none() {
         shared.begin_with_clock();
     }
-    // From here a signal is a wish to drain, not the end of the process.
+    // From here a signal requests a drain instead of ending the process.
     let mut terminated = runtime::on_signal_terminate();
     shared.tasks.size_pool();
     runtime::set_start_phase(Some("opening sstables"));
@@ -452,7 +452,7 @@ async fn serve(
 }
 
 /// Brings the node into its cluster, or has it stay apart in maintenance mode. On shard 0. None where it is not in it:
-/// apart, failed, or told to end.
+/// apart, failed, or asked to end.
 async fn enter(
     shared: &Arc<Shared>,
     engine: &Rc<Engine>,
@@ -507,7 +507,7 @@ fn cql_options(shared: &Shared, (cql, aware): Addresses) -> cql_server::Options 
     }
 }
 
-/// Lets the CQL server tell drivers where a tablet is.
+/// Lets the CQL server report to drivers where a tablet is.
 fn set_routes(server: &Server, engine: Rc<Engine>) {
     server.set_routes(Box::new(move |table, token| {
         let place = engine.tablet_elsewhere(table, token)?;

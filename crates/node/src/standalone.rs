@@ -75,7 +75,7 @@ impl SchemaKeeper for Keeper {
         Box::pin(async move {
             let timeout = timeout.unwrap_or(self.shared.config.timeouts.truncate);
             let truncated = runtime::timeout(timeout, self.propose(Command::Truncate { table })).await;
-            let truncated = truncated.map_err(|_| format!("it was not done after {timeout:?}; it goes on"))?;
+            let truncated = truncated.map_err(|_| format!("it was not done after {timeout:?}; it continues"))?;
             truncated.map_err(|e| e.to_string())
         })
     }

@@ -89,8 +89,8 @@ pub(crate) struct Shared {
     drained_shards: AtomicU32,
     /// An operator wants no CQL clients.
     pub(crate) refuses_clients: AtomicBool,
-    /// Told when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when a
-    /// commitlog begins or ceases to take writes.
+    /// Notified when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when
+    /// a commitlog begins or ceases to take writes.
     pub(crate) changed: SharedNotify,
     /// Why the commitlog of each shard takes no writes; None where it does.
     pub(crate) log_troubles: Mutex<Vec<Option<String>>>,
@@ -230,7 +230,7 @@ impl Shared {
         former
     }
 
-    /// The options are others from here on; `set` are those of them that clients have set.
+    /// The new options hold from here on; `set` are those that clients have set.
     pub(crate) fn replace_options(&self, config: Config, set: SetOptions) {
         let settings = config.settings.clone();
         self.options.replace(config, set);
@@ -289,7 +289,7 @@ impl Shared {
         self.drain_is_wanted.load(Ordering::Acquire)
     }
 
-    /// Has all shards drain and end, because the node has left its cluster.
+    /// Makes all shards drain and end, because the node has left its cluster.
     pub(crate) fn end_as_left(&self) {
         self.has_left.store(true, Ordering::Release);
         self.changed.notify_all();
@@ -325,7 +325,7 @@ impl Shared {
         failure.is_some() || self.ends_early.load(Ordering::Acquire)
     }
 
-    /// Has all shards end in order, without an error.
+    /// Makes all shards shut down cleanly, without an error.
     pub(crate) fn end_early(&self) {
         self.ends_early.store(true, Ordering::Release);
         self.changed.notify_all();

@@ -22,8 +22,8 @@ pub(crate) fn has_tablets(keyspace: &Keyspace) -> bool {
     system_tables::kind(&keyspace.name).is_none() && keyspace.has_tablets()
 }
 
-/// The maps of the tables that a schema has and the present one has not, and what to tell the user of it. `bytes_goal`
-/// is the usual size of a tablet.
+/// The maps of the tables that a schema has and the present one has not, and warnings for the user. `bytes_goal` is the
+/// usual size of a tablet.
 ///
 /// # Errors
 /// A sentence, when the schema changes the replication of tables whose tablets cannot move.

@@ -159,9 +159,9 @@ pub(crate) fn awaited_by_shard(view: &ClusterView, table: TableId, shards: u32) 
     ranges
 }
 
-/// The tablets of a table that are about to come to this node, in the first stage of their move, by their last tokens:
-/// no request writes to them here yet, so nothing that the node has of them counts. Without those that `before` has in
-/// the same stage of the same move: the node has made room for them already.
+/// The tablets of a table that are about to move to this node, in the first stage of their move, by their last tokens.
+/// No request writes to them here yet, so data that the node has of them is out of date. Without those that `before`
+/// has in the same stage of the same move: the node has made room for them already.
 pub(crate) fn first_targets(view: &ClusterView, before: Option<&ClusterView>, table: TableId) -> BTreeSet<Token> {
     let targets = |view: &ClusterView| -> BTreeSet<(Token, u64)> {
         let Some(route) = view.route(table).filter(|route| route.has_own_tablets) else {

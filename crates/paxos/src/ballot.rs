@@ -9,7 +9,7 @@ pub struct Ballot {
     pub node: u16,
     /// Its shard.
     pub shard: u16,
-    /// Tells attempts of one shard apart, whatever its clock did.
+    /// Distinguishes attempts of one shard, whatever its clock did.
     pub unique: u32,
 }
 

@@ -7,7 +7,7 @@ use crate::{Ballot, Fate, Proposal, Round, Standing};
 pub enum Step<R> {
     /// A proposal of another leader: have it accepted and learned by a quorum, then begin a new round.
     Finish(Proposal),
-    /// Have these replicas learn it, tell the round, and ask again.
+    /// Make these replicas learn it, report that to the round, and ask again.
     Teach(Proposal, Vec<R>),
     /// Read and decide. If there is something to propose, continue with [`Leader::propose`].
     Decide,

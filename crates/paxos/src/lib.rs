@@ -6,7 +6,7 @@
 //! quorum, a [`Round`], decide which step comes first:
 //!
 //! 1. a proposal that was accepted somewhere and that is not known to be chosen is *finished*: accepted again at this
-//!    ballot, learned, and the leader begins anew ([`Step::Finish`]);
+//!    ballot, learned, and the leader begins again ([`Step::Finish`]);
 //! 2. the last chosen proposal is brought to those of the quorum that have not learned it ([`Step::Teach`]);
 //! 3. then the leader may read, decide, and have its own [`Proposal`] *accepted* ([`Step::Decide`]). What a quorum has
 //!    accepted is *chosen*: permanently, whichever nodes fail. *Learn* applies it on the replicas.

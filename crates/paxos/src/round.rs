@@ -16,7 +16,7 @@ pub struct Round<R> {
 /// What a leader does next. See the crate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Standing<R> {
-    /// Have this accepted, at this round's ballot; when it is chosen and learned, begin anew.
+    /// Have this accepted, at this round's ballot; when it is chosen and learned, begin again.
     Unfinished(Proposal),
     /// Have these replicas learn this proposal, then continue.
     Unlearned(Proposal, Vec<R>),
@@ -33,7 +33,7 @@ pub(crate) enum Fate {
     Overtaken,
     /// Nothing was chosen since it was decided; propose it again.
     Open,
-    /// Too much was chosen since to tell.
+    /// Unknown: too much was chosen since.
     Unknown,
 }
 

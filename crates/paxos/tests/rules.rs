@@ -1,4 +1,5 @@
-//! The rules that a random schedule rarely needs: messages that come late, truncations, and what is too old to tell.
+//! The rules that a random schedule rarely needs: late messages, truncations, and outcomes that are too old to be
+//! known.
 
 use stdx::bytes::Reader;
 

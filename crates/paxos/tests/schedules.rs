@@ -156,7 +156,7 @@ struct World {
     acceptors: Vec<Acceptor>,
     clients: Vec<Client>,
     network: Vec<Message>,
-    /// Requests that come when every client has ended.
+    /// Requests that arrive when every client has ended.
     late: Vec<Message>,
     now: u64,
     /// The step at which the table is truncated.

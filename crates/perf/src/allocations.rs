@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 static COUNTER: OnceLock<fn() -> u64> = OnceLock::new();
 
-/// Tells how to count the allocations of the calling thread. The first call holds.
+/// Sets how to count the allocations of the calling thread. The first call holds.
 pub fn set_allocation_counter(count: fn() -> u64) {
     COUNTER.get_or_init(|| count);
 }

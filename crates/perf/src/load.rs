@@ -68,7 +68,7 @@ pub struct LoadOptions {
     /// Seed of the choice of keys.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The process ids of the servers, with commas between: their CPU time per operation, together, is then told.
+    /// The process ids of the servers, with commas between: their CPU time per operation, together, is then printed.
     #[arg(long, value_delimiter = ',')]
     pub server_pid: Vec<u32>,
     /// The processor to run on.
@@ -144,7 +144,7 @@ pub(crate) trait Protocol: 'static {
 /// Which keys are asked for, in which order.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
-    /// Each once, then no more.
+    /// Each exactly once.
     Sequence { next: Rc<Cell<u64>>, end: u64 },
     /// Any, equally often.
     Uniform { random: SplitMix64, below: u64 },

@@ -1,4 +1,4 @@
-//! The CPU time of a process, as Linux tells it.
+//! The CPU time of a process, as Linux reports it.
 
 use std::io;
 

@@ -18,7 +18,7 @@ pub struct LatencySummary {
     pub max_us: f64,
 }
 
-/// Latencies in nanoseconds, told to a hundredth.
+/// Latencies in nanoseconds, exact to a hundredth.
 pub(crate) type Latencies = Histogram<7, { buckets_of(7, 64) }>;
 
 impl LatencySummary {

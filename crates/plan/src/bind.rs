@@ -1,4 +1,4 @@
-//! Values that come with an execution, and what a term evaluates to.
+//! Values that are bound at execution, and what a term evaluates to.
 
 use std::borrow::Cow;
 

@@ -6,32 +6,36 @@
 //! ```text
 //! plan        u8 format, then fields, each u8 number, vint length and so many bytes; numbers do not fall
 //!             1 table: 16 bytes              once
-//!             2 aggregate                    once or more: u8 0 count of rows, 1 count, 2 min, 3 max, 4 sum, 5 avg, 6 user-defined;
-//!                                            of 2 to 5 the type, of 6 text keyspace, text signature;
+//!             2 aggregate                    once or more: u8 0 count of rows, 1 count, 2 min, 3 max, 4 sum, 5 avg,
+//!                                            6 user-defined; of 2 to 5 the type, of 6 text keyspace, text signature;
 //!                                            u8 0, or u8 1 and the expression that it is over
 //!             3 choice                       of the clustering columns, in their order
 //!             4 lower bound, 5 upper bound   of the next clustering columns, each at most once
 //!             6 filter
 //!             7 column of GROUP BY: vint      in their order; with it a plan need not have an aggregate
 //!             8 column of which each group keeps the value of its first row: vint
-//! choice      u8 0 operand; 1 alternatives; 2 vint columns, vint count, count × columns operands; 3 alternatives, vint columns
+//! choice      u8 0 operand; 1 alternatives; 2 vint columns, vint count, count × columns operands;
+//!             3 alternatives, vint columns
 //! bound       u8 inclusive, vint columns of a tuple or 0, vint count, operands
 //! filter      vint column, then u8 0 comparison, operand; 1 alternatives; 2 contains operand; 3 contains key operand;
 //!             4 entry: operand key, operand value
 //! comparison  u8 0 =, 1 !=, 2 <, 3 <=, 4 >, 5 >=
 //! alternatives  text receiver, then u8 0 and operand (a list), or u8 1, vint count, operands
 //! operand     u8 0 bytes; 1 null; 2 marker: vint index, type; 3 operation, vint count, operands
-//! operation   u8 0 list; 1 set: comparator; 2 map: comparator; 3 tuple; 4 user-defined type: type; 5 vector: u8 elements have
-//!             a fixed length; 6 function: text name, vint count, types of arguments, type of result, vint place in the statement;
+//! operation   u8 0 list; 1 set: comparator; 2 map: comparator; 3 tuple; 4 user-defined type: type;
+//!             5 vector: u8 elements have a fixed length;
+//!             6 function: text name, vint count, types of arguments, type of result, vint position in the statement;
 //!             7 user-defined function: text keyspace, text signature
-//! expression  u8 0 column: vint; 1 operand; 2 operation, vint count, expressions; 3 time of a cell: vint column, u8 is ttl,
-//!             u8 0 or u8 1 and expression; 4 element: text name, expression, u8 is map, comparator, operand;
-//!             5 slice: text name, expression, u8 is map, comparator, (u8 0 or u8 1 and operand) twice, u8 is multi-cell;
-//!             6 field: expression, vint index; 7 aggregate: vint place;
+//! expression  u8 0 column: vint; 1 operand; 2 operation, vint count, expressions;
+//!             3 time of a cell: vint column, u8 is ttl, u8 0 or u8 1 and expression;
+//!             4 element: text name, expression, u8 is map, comparator, operand;
+//!             5 slice: text name, expression, u8 is map, comparator, (u8 0 or u8 1 and operand) twice,
+//!             u8 is multi-cell;
+//!             6 field: expression, vint index; 7 aggregate: vint position;
 //!             8 cells of a column: vint column; 9 times of cells: expression, u8 is ttl, u8 0 one, 1 all, 2 latest;
 //!             10 null when a part is: expression of the part, expression
-//! comparator  u8 0 to 11, in the order of [`types::Comparator`]; 12 list: comparator; 13 map: two; 14 tuple: vint count, each;
-//!             15 vector: comparator, u8 0 or u8 1 and vint length
+//! comparator  u8 0 to 11, in the order of [`types::Comparator`]; 12 list: comparator; 13 map: two;
+//!             14 tuple: vint count, each; 15 vector: comparator, u8 0 or u8 1 and vint length
 //! type        text: the Java class
 //! bytes, text vint length, and so many bytes; text is UTF-8
 //! ```
@@ -555,7 +559,7 @@ impl<'a> Field<'a> {
     fn end(&self) -> Decoded<()> {
         match self.reader.is_empty() {
             true => Ok(()),
-            false => Err(DecodeError::Malformed("bytes behind a field")),
+            false => Err(DecodeError::Malformed("bytes after a field")),
         }
     }
 
@@ -814,7 +818,7 @@ impl<'a> Field<'a> {
                     0 => Wanted::One,
                     1 => Wanted::All,
                     2 => Wanted::Latest,
-                    _ => return Err(DecodeError::Malformed("times that nobody wants")),
+                    _ => return Err(DecodeError::Malformed("times of an unknown kind")),
                 },
             },
             10 => Expression::WhenThere {

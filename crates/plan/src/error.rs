@@ -20,7 +20,7 @@ pub struct FunctionFailure {
 pub enum PlanError {
     /// The plan does not fit its table, or a value does not fit its place.
     Invalid(String),
-    /// A function failed that does not tell its signature.
+    /// A function failed whose signature is not known.
     Function(String),
     /// A function failed.
     UserFunction(Box<FunctionFailure>),

@@ -49,9 +49,9 @@ impl<'a> Walk<'a> {
             };
             if number < last || (number == last && !field.is_repeated) {
                 let why = if number == last {
-                    "it stands twice"
+                    "it occurs twice"
                 } else {
-                    "it stands behind a later field"
+                    "it comes after a later field"
                 };
                 return Err(self.damaged(Some(field), why));
             }

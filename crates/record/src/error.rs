@@ -21,7 +21,7 @@ pub enum Problem {
         /// What the number is kept for, where this release knows that.
         reserved_for: Option<&'static str>,
     },
-    /// It is not what any release writes. The sentence tells why.
+    /// It is not what any release writes. The sentence says why.
     Damaged(String),
 }
 

@@ -98,11 +98,11 @@ fn a_record_is_read_or_refused_with_the_place() {
         ("1 0xff", "shelf \u{fffd}, name is damaged: expected UTF-8".to_owned()),
         (
             "1 \"a\"\n1 \"b\"",
-            "shelf a, name is damaged: it stands twice".to_owned(),
+            "shelf a, name is damaged: it occurs twice".to_owned(),
         ),
         (
             "4 1\n1 \"a\"",
-            "shelf a, name is damaged: it stands behind a later field".to_owned(),
+            "shelf a, name is damaged: it comes after a later field".to_owned(),
         ),
         (
             "4 4294967296",

@@ -16,7 +16,7 @@ pub enum Refusal {
     NotHere,
     /// An sstable of the range is quarantined or damaged, so the replica lacks rows that it should have. Says which.
     Missing(String),
-    /// One of both nodes has truncated the table, and the other has not yet; or it was truncated meanwhile.
+    /// One of both nodes has truncated the table, and the other has not yet; or it was truncated during the repair.
     Truncated,
     /// The node has other columns of the table.
     SchemaDiffers,
@@ -61,9 +61,9 @@ pub enum RepairError {
     NotHere,
     /// A truncation of the table is not done here yet.
     NotTruncated,
-    /// The table was dropped or truncated here meanwhile, or a tablet left.
+    /// The table was dropped or truncated here during the repair, or a tablet left.
     Lost(Lost),
-    /// The table was altered here meanwhile.
+    /// The table was altered here during the repair.
     SchemaDiffers,
     /// An sstable of the range is quarantined or damaged here, so this replica lacks rows that it should have. Says
     /// which.
@@ -135,7 +135,7 @@ impl fmt::Display for RepairError {
             Self::NotHere => f.write_str("a part of the range is of no tablet of this shard"),
             Self::NotTruncated => f.write_str("a truncation of the table is not done here yet"),
             Self::Lost(lost) => lost.fmt(f),
-            Self::SchemaDiffers => f.write_str("the table was altered meanwhile"),
+            Self::SchemaDiffers => f.write_str("the table was altered during the repair"),
             Self::Missing(reason) | Self::Read(reason) | Self::Write(reason) => f.write_str(reason),
             Self::Refused { host, shard, refusal } => write!(f, "node {host}, shard {shard}, takes no part: {refusal}"),
             Self::Unreachable { host, shard, error } => write!(f, "node {host}, shard {shard}: {error}"),

@@ -51,7 +51,7 @@ use crate::place::Place;
 pub(crate) const OPEN: u16 = crate::FIRST_VERB;
 /// Compare hashes of buckets.
 pub(crate) const COMPARE: u16 = crate::FIRST_VERB + 1;
-/// Tell which units are here, and get those that are not.
+/// List which units are here, and get those that are not.
 pub(crate) const EXCHANGE: u16 = crate::FIRST_VERB + 2;
 /// Write mutations.
 pub(crate) const APPLY: u16 = crate::FIRST_VERB + 3;
@@ -368,7 +368,7 @@ pub(crate) struct Bucket {
     pub(crate) hash: u128,
 }
 
-/// Asks which buckets are others than the participant's.
+/// Asks which buckets differ from the participant's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Compare {
     pub(crate) id: RepairId,

@@ -24,7 +24,7 @@ const KEEP_ALL: Purge<'static> = Purge {
     keeps_expired: false,
 };
 
-/// One partition, or what lies of it in a stretch, with the hash of each unit.
+/// One partition, or what a stretch has of it, with the hash of each unit.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// Without what its own deletions hide.
@@ -87,7 +87,7 @@ impl Part {
                 .any(|hash| is_hidden(hash.as_ref()))
     }
 
-    /// The units whose hashes are wanted, and those that are hidden or partly so if hidden ones are.
+    /// The units whose hashes are requested, and those that are hidden or partly so if hidden ones are.
     pub(crate) fn pick(&self, is_wanted: &dyn Fn(u128) -> bool, is_hidden_wanted: bool) -> PartitionBlock {
         let wants = |hash: Option<Hash>| {
             is_hidden_wanted && is_hidden(hash.as_ref()) || hash.is_some_and(|hash| is_wanted(hash.hash))
@@ -298,7 +298,7 @@ pub(crate) fn packed(table: TableId, block: &PartitionBlock) -> Vec<u8> {
 
 /// What of a mutation a replica must be written that has a block of what is there: all but the deletions that `purge`
 /// forgets and that hide nothing that is there. A compaction would forget those at once. The deletion of the partition
-/// stays, as the block does not tell what it hides. None when nothing is left.
+/// stays, as the block does not show what it hides. None when nothing is left.
 pub(crate) fn without_forgotten(
     table: &Table,
     purge: &Purge<'_>,

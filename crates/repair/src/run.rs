@@ -83,7 +83,8 @@ pub struct Request {
 /// What a repair did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Repaired {
-    /// The wall clock when it began, microseconds: all replicas have every write that any of them had applied by then.
+    /// The wall clock when it began, microseconds: all replicas have every write that any of them had applied before
+    /// it.
     pub began_at: i64,
     /// Partitions that this replica had.
     pub partitions: u64,
@@ -147,7 +148,7 @@ pub async fn repair(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, task: &
     runtime::spawn_in(Group::BACKGROUND, repairing).await
 }
 
-/// Tells this shard and the other replicas that a range is equal on all of them. `others` are the participants of a
+/// Notifies this shard and the other replicas that a range is equal on all of them. `others` are the participants of a
 /// repair of all replicas; the caller has seen to it that there was none besides. A node that does not hear of it keeps
 /// tombstones for longer. `mode`: how they were repaired; the others hear of that where they `know_modes`.
 pub async fn tell_equal(
@@ -185,7 +186,7 @@ pub(crate) struct Run {
     pub(crate) repaired: RefCell<Repaired>,
     /// The greatest mark that a replica has a record of.
     pub(crate) last_mark: Cell<i64>,
-    /// Participants need no more notice that the repair is in progress.
+    /// Participants need no further notice that the repair is in progress.
     is_over: Cell<bool>,
     /// Units of progress that were reported to the task.
     done: Cell<u64>,
@@ -375,7 +376,7 @@ impl Run {
         repaired.received_bytes += received as u64;
     }
 
-    /// Tells participants that the repair is over, so that they need not wait.
+    /// Notifies participants that the repair is over, so that they need not wait.
     fn give_up(self: &Rc<Self>) {
         for other in &self.request.others {
             let call = self.asking.call(other, message::CLOSE, &self.id.encode());

@@ -243,7 +243,7 @@ fn mark(step: MarkStep, caller: &Caller) -> Reply {
     }
 }
 
-/// Begins a session that marks, unless the record here is another one.
+/// Begins a session that marks, unless this node's record differs.
 fn open_marking(open: MarkOpen, caller: &Caller) -> Reply {
     let (id, caller) = (open.open.id, (caller.host_id, caller.shard));
     let answer = |is_open: bool, last_mark: i64| {

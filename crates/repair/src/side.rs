@@ -33,7 +33,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// Bytes that are accounted for at once.
 const SPEND_BYTES: usize = 256 << 10;
 
-/// No write comes to a replica later than so many seconds after it was made, except as a hint or as a part of a batch:
+/// No write reaches a replica later than this many seconds after it was made, except as a hint or as a part of a batch:
 /// clocks differ, and requests take time. Generous, since timeouts are the operator's.
 const LATE_SECONDS: u32 = 120;
 
@@ -57,7 +57,7 @@ pub(crate) struct Side {
     /// Deletions made before this second are not written where they hide nothing.
     pub(crate) forgets_before: u32,
     baseline: Baseline,
-    /// What this replica is about to get may be older than a deletion that comes meanwhile.
+    /// What this replica is about to get may be older than a deletion that arrives concurrently.
     _hold: PurgeHold,
 }
 
@@ -313,8 +313,8 @@ impl Side {
         Ok(gathering.end(self, to, end))
     }
 
-    /// Reads what lies between the stretches too: to find the beginning of each in every sstable costs more where they
-    /// are near each other.
+    /// Also reads the gaps between the stretches. Where stretches are near each other, seeking to each of them in every
+    /// sstable would cost more.
     async fn gather_dense(&self, stretches: &[(&Place, &Place)], bytes_max: usize) -> Result<Vec<Gathered>, Trouble> {
         let [(first, _), .., (_, last)] = stretches else {
             return Ok(Vec::new());

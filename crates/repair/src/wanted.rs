@@ -34,7 +34,7 @@ pub struct Wanted {
 /// Some tablets of tables, or some of their replicas.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Selected {
-    /// Tells one request from others: a node that knows the id has begun, and says what is left.
+    /// Identifies the request: a node that knows the id has begun, and says what is left.
     pub id: u128,
     /// Tablets that have one of these tokens; none: all.
     pub tokens: Vec<i64>,

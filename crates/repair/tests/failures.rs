@@ -456,7 +456,7 @@ fn set_rate(sea: &mut Sea, node: usize, rate: u64) {
 }
 
 /// The second has the deletion of some rows, and may not forget it when the repair begins: the first gets it as a hint
-/// when the repair has read the rows there. Meanwhile the second hears that all have it, and compacts.
+/// when the repair has read the rows there. Then the second is notified that all have it, and compacts.
 #[test]
 fn a_deletion_that_comes_to_a_replica_behind_the_repair_is_not_forgotten_before_it_ends() {
     let (mut sea, expected) = differing_much(11);

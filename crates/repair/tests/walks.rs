@@ -1,5 +1,5 @@
 //! Repairs of many stretches: each continues where the one before ended, whatever is written, flushed and compacted
-//! meanwhile.
+//! concurrently.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

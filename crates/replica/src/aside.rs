@@ -42,7 +42,8 @@ const ASIDE_MAX: usize = 8;
 /// The newest memtables aside are folded together, as long as the next older one is at most so many times as large as
 /// they are: then each byte is folded a logarithmic number of times.
 const SIMILAR: usize = 2;
-/// The part of a shard's memory for memtables that the inputs of a fold may have: as much is held once more meanwhile.
+/// The part of a shard's memory for memtables that the inputs of a fold may have: the fold holds as much once more
+/// while it runs.
 const FOLDED_PART: usize = 8;
 
 #[cfg(debug_assertions)]

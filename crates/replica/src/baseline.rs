@@ -26,16 +26,16 @@ pub enum Lost {
     Dropped,
     /// It was truncated, or is about to be.
     Truncated,
-    /// A tablet is of this shard no more.
+    /// A tablet no longer belongs to this shard.
     Left,
 }
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Dropped => "the table was dropped meanwhile",
-            Self::Truncated => "the table was truncated meanwhile",
-            Self::Left => "the tablet moved meanwhile",
+            Self::Dropped => "the table has been dropped",
+            Self::Truncated => "the table has been truncated",
+            Self::Left => "the tablet has moved",
         })
     }
 }

@@ -406,7 +406,7 @@ impl Shard {
             let turn = tablet.compaction_turn.acquire(1).await;
             let compacted = self.compact_wholly(store, tablet, origin, &turn).await;
             drop(turn);
-            // What was flushed meanwhile.
+            // What was flushed during the compaction.
             self.compact_soon(store, tablet);
             compacted.map_err(|e| e.to_string())?;
         }

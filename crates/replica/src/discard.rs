@@ -21,8 +21,8 @@ use crate::tablet::{TableStore, Tablet, TokenRange};
 
 impl Shard {
     /// Removes everything that this shard has of token ranges of a table and that was written before the call, in
-    /// memory, in sstables and in the log. Durable when it returns. What is written meanwhile may stay or go. `task` is
-    /// what the work is a part of.
+    /// memory, in sstables and in the log. Durable when it returns. What is written during the call may stay or be
+    /// removed. `task` is what the work is a part of.
     ///
     /// # Errors
     /// A sentence, when the disk or the log refuses or the task is aborted. A part may be gone then; it does no harm to
@@ -65,7 +65,7 @@ impl Shard {
                 return Ok(false);
             }
             if tablet.has_left() {
-                return Err("the tablets of the table were cut otherwise meanwhile".to_owned());
+                return Err("the boundaries of the tablets have changed".to_owned());
             }
             // One number for all of them: what is truncated after this is gone, whichever of them is rewritten then.
             let (epoch, all) = (tablet.epoch.get(), tablet.version().sstables.clone());
@@ -112,7 +112,7 @@ impl Shard {
         };
         cut.end(&done);
         let Some(parts) = done? else { return Ok(()) };
-        // What was truncated meanwhile is gone as it is.
+        // What was truncated concurrently is gone already.
         let replaced = self.replace_sstables(store, tablet, epoch, (std::slice::from_ref(reader), &parts));
         replaced.await.map(drop)
     }

@@ -50,7 +50,7 @@ impl Exported {
     }
 }
 
-/// What is wanted of a copy.
+/// What a copy contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted<'a> {
     /// The token ranges, in order, none over another. There is one at least.
@@ -72,7 +72,7 @@ pub struct Exports {
     pub ranges: usize,
     /// Its sstables.
     pub sstables: Vec<Exported>,
-    /// The record of the last repair, where it was wanted and there is one.
+    /// The record of the last repair, if it was requested and there is one.
     pub record: Option<RepairRecord>,
 }
 
@@ -85,7 +85,7 @@ pub enum ExportError {
     Missing(Vec<String>),
     /// Damage was found in a file. It is examined, and then quarantined or trusted again.
     Damaged(String),
-    /// The table was dropped or truncated, or a tablet left, meanwhile.
+    /// The table was dropped or truncated, or a tablet left, during the export.
     Lost(Lost),
     /// The task was aborted.
     Aborted,
@@ -235,7 +235,7 @@ impl Shard {
         })
     }
 
-    /// The part of an sstable that ranges have, if there is one. The sstable may be deleted meanwhile: it is open.
+    /// The part of an sstable that ranges have, if there is one. The sstable may be deleted concurrently: it is open.
     async fn cut_into(
         &self,
         store: &TableStore,
@@ -272,7 +272,7 @@ impl Shard {
 }
 
 /// How many of the ranges, from the first and one at least, are in no more than so many sstables and have no more than
-/// so many bytes together. `of_range` tells of which sstables a range has something, and how many bytes at the most.
+/// so many bytes together. `of_range` says of which sstables a range has something, and how many bytes at the most.
 fn first_part(
     ranges: &[TokenRange],
     (sstables, bytes): (usize, u64),

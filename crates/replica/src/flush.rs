@@ -1,7 +1,7 @@
 //! From memtable to sstable.
 //!
 //! A flush freezes a tablet's memtable, writes it on a background thread, opens the file, and in one step replaces the
-//! frozen memtable by it. Then it tells the log that those writes need no replay and releases the segments that no
+//! frozen memtable by it. Then it reports to the log that those writes need no replay and releases the segments that no
 //! memtable needs. A flush that fails (a full disk) leaves the memtable frozen and readable, and is tried again.
 
 use std::cell::Cell;
@@ -310,7 +310,7 @@ impl Shard {
         // One flush of a tablet runs at a time. The second finds nothing left, or flushes the rest. A later call
         // flushes what is frozen later.
         let _turn = tablet.flush_turn.acquire(1).await;
-        // It may have left meanwhile, and what it had is flushed by the tablets that have it.
+        // It may have left during the flush, and what it had is flushed by the tablets that have it.
         while !tablet.is_succeeded.get() {
             let next = tablet.next_to_flush(last, self.folded_bytes_max());
             if next.len() > 1 {
@@ -367,7 +367,7 @@ impl Shard {
         })?;
         runtime::stop_point(StopPoint::FlushSealed);
         if tablet.epoch.get() != epoch {
-            // Truncated or dropped meanwhile: the file is of no use, the memtable is gone already.
+            // Truncated or dropped during the flush: the file is of no use, the memtable is gone already.
             let descriptors: Vec<Descriptor> = readers.iter().map(|reader| reader.descriptor().clone()).collect();
             remove_unused(&descriptors);
             return Ok(());

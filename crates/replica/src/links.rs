@@ -1,8 +1,8 @@
 //! Hard links to sstables, for snapshots and for copies to other nodes.
 //!
 //! A tablet's sstables are linked as they are at one moment, and nothing waits for a compaction that runs: one that
-//! ends meanwhile may delete a file before it is linked. Then what is linked of the tablet goes, and its sstables are
-//! linked as they are afterwards. A part of both would not do: an sstable may lack what hides the rows of another.
+//! ends concurrently may delete a file before it is linked. Then the links of the tablet are removed, and its sstables
+//! are linked as they are afterwards. A part of both would not do: an sstable may lack what hides the rows of another.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use sstable::Reader;
 
 use crate::tablet::Tablet;
 
-/// Links into a directory what `wanted` takes of a tablet's sstables: of these, or of all those that have taken their
-/// place meanwhile. Which it took, and what else it says. The caller holds the tablet's `quarantine_turn`: a repair
+/// Links into a directory what `wanted` takes of a tablet's sstables: of these, or of all those that have replaced them
+/// since. Returns which it took, and what else `wanted` says. The caller holds the tablet's `quarantine_turn`: a repair
 /// that marks sstables patches their files, one after the other.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 //! - An open sstable counts as repaired when its mark was found valid at the start, when a session marked it since and
 //!   has written its record, or when all that it was made of counted.
 //! - A session marks only sstables that were there when it began and are still there, of a tablet of which no marks
-//!   were forgotten meanwhile.
+//!   were removed since.
 //! - Before a tablet loses data that other replicas may rely on, its record is gone, durably.
 
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::tablet::{TableStore, Tablet, TokenRange, Version};
 pub enum MarkError {
     /// The range is not the whole of one tablet here.
     NotOneTablet,
-    /// The tablet was truncated, left, or lost an sstable meanwhile.
+    /// The tablet was truncated, left, or lost an sstable since then.
     Changed,
     /// What is in memory cannot be flushed, or the disk refuses.
     Failed(String),
@@ -36,7 +36,7 @@ impl fmt::Display for MarkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotOneTablet => f.write_str("the range is not the whole of one tablet"),
-            Self::Changed => f.write_str("the tablet lost data meanwhile"),
+            Self::Changed => f.write_str("the tablet has lost data"),
             Self::Failed(reason) => f.write_str(reason),
         }
     }
@@ -176,7 +176,7 @@ impl RepairSet {
     /// have the same, durably. How many were marked.
     ///
     /// # Errors
-    /// When something was lost meanwhile or the disk refuses. Some files have marks then that do not count, and the
+    /// When something was lost since then or the disk refuses. Some files have marks then that do not count, and the
     /// record is the previous one or none.
     pub async fn mark(self, record: RepairRecord) -> Result<usize, MarkError> {
         let (shard, store, tablet) = (self.shard.clone(), self.store.clone(), self.tablet.clone());

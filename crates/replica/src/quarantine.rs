@@ -120,7 +120,7 @@ impl Shard {
         *self.on_disk_failure.borrow_mut() = Some(told);
     }
 
-    /// Tells of a disk that failed.
+    /// Reports a failed disk.
     pub(crate) fn tell_of_disk(&self, failure: DiskFailure, reason: &str) {
         if failure == DiskFailure::Io {
             self.disk_failures.set(self.disk_failures.get() + 1);

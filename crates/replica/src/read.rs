@@ -1,7 +1,7 @@
 //! Merged reads over memtables and sstables.
 //!
 //! A partition is read in blocks. Every source that has the partition gives a block that is complete up to some bound;
-//! what lies before the nearest of those bounds is merged and handed out, the rest waits for the next turn. Blocks of
+//! what is before the nearest of those bounds is merged and handed out, the rest waits for the next turn. Blocks of
 //! sstables are fetched first, each fetch may suspend; memtables are read last, in the same step as the merge, so that
 //! the answer is of one moment. A block carries everything the sources say, tombstones included: its consumer decides
 //! what lives (`mutation::compact`).
@@ -219,7 +219,7 @@ pub struct BlockLimits {
     pub bytes: usize,
 }
 
-/// What every block of a partition carries: sources tell it with their first block only.
+/// What every block of a partition carries: sources give it with their first block only.
 #[derive(Default)]
 struct Head {
     tombstone: Option<Tombstone>,
@@ -227,7 +227,7 @@ struct Head {
 }
 
 impl Head {
-    /// Learns from a merged block, and gives it what earlier blocks told.
+    /// Learns from a merged block, and gives it what earlier blocks had.
     fn complete(&mut self, table: &Table, block: &mut PartitionBlock) {
         let known = self.tombstone.unwrap_or(Tombstone::NONE);
         block.tombstone = block.tombstone.merge(known);
@@ -359,7 +359,7 @@ impl PartitionReader {
             Some(reader) => {
                 trace::note(|| {
                     let (keyspace, name) = (&table.keyspace, &table.name);
-                    format!("Going on in a partition of {keyspace}.{name} where the last page ended")
+                    format!("Resuming a partition of {keyspace}.{name} where the last page ended")
                 });
                 reader
             }
@@ -486,7 +486,7 @@ impl PartitionReader {
                 });
             }
             self.given = Some(slice);
-            // Memtables are read again from the new bound: what they had ready may be outdated by then.
+            // Memtables are read again from the new bound: what they had ready may be out of date.
             for feed in &mut self.feeds {
                 if matches!(feed.source, Source::Memtable(_)) {
                     feed.pending = None;
@@ -751,8 +751,8 @@ impl ScanReader {
         self.head = Head::default();
     }
 
-    /// Takes a partition that is one block of one sstable; None when something of it was written meanwhile, which is to
-    /// be merged with it.
+    /// Takes a partition that is one block of one sstable; None if something of it was written concurrently and must be
+    /// merged with it.
     async fn take_alone(&mut self, scan: usize) -> Result<Option<PartitionBlock>, ReadError> {
         let (cursor, head) = &mut self.scans[scan];
         let block = head.take().expect("the chosen scan has a block");

@@ -1,7 +1,7 @@
 //! Changes a shard's tables and tablets to those that it is to have, while requests run.
 //!
 //! What a shard is to have follows from the cluster's metadata (`node/src/follow.rs`, docs/dev/tablets.md). A tablet
-//! whose range is not wanted any more *leaves*, a range that is wanted and not there *arrives*. Where both are of one
+//! whose range is not needed any more *leaves*, a range that is needed and not there *arrives*. Where both are of one
 //! node, everything that the one had goes to the other:
 //!
 //! 1. [`Shard::prepare_to_leave`], while requests run: no compaction of the tablets begins any more, a running one is
@@ -18,7 +18,7 @@
 //!
 //! All shards keep a table's sstables in one directory, so that a file passes from one shard to another as an open
 //! reader. A crash between any two steps leaves files and log entries, and the next start gives both to the shards that
-//! have their tokens by then.
+//! have their tokens then.
 //!
 //! Invariants
 //! - A token is of one tablet of a node at most; between 2 and 4 of none.
@@ -116,8 +116,8 @@ pub(crate) fn is_wanted(wanted: &[TokenRange], range: TokenRange) -> bool {
 }
 
 impl Shard {
-    /// Adds tables with their tablets, empty, and makes the tablets of others those that are wanted. Those whose
-    /// tablets change.
+    /// Adds tables with their tablets, empty, and gives other tables the tablets that they need. Those whose tablets
+    /// change.
     pub fn reconcile(self: &Rc<Self>, wanted: &[WantedTable]) -> Vec<Rc<TableStore>> {
         let mut changed = Vec::new();
         for WantedTable {
@@ -222,7 +222,7 @@ impl Shard {
         true
     }
 
-    /// Makes the tablets of a table that will not be wanted any more ready to leave; `cuts` are the ranges of the
+    /// Makes the tablets of a table that will not be needed any more ready to leave; `cuts` are the ranges of the
     /// tablets to come, wherever they are.
     ///
     /// # Errors
@@ -282,7 +282,7 @@ impl Shard {
     }
 
     /// Rewrites those of a tablet's sstables that have tokens of several of these ranges, a file for each. Nothing else
-    /// replaces the tablet's sstables meanwhile.
+    /// replaces the tablet's sstables during that.
     async fn cut_sstables(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -538,7 +538,7 @@ impl Shard {
 }
 
 impl Shard {
-    /// Opens the sstables of a table anew, by its present columns. A file names its columns, and an open one has found
+    /// Reopens the sstables of a table, by its present columns. A file names its columns, and an open one has found
     /// their ids by the columns that the table had then: a column that was dropped and is there again has another id.
     ///
     /// # Errors

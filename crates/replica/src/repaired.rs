@@ -123,8 +123,8 @@ impl TableStore {
         self.compared.borrow().until(range)
     }
 
-    /// The tokens for which [`TableStore::compared_until`] may tell another second than when this was called last: for
-    /// one caller that keeps the seconds of its ranges.
+    /// The tokens for which [`TableStore::compared_until`] may return another second than when this was called last:
+    /// for one caller that keeps the seconds of its ranges.
     pub fn take_repaired_changes(&self) -> Vec<TokenRange> {
         self.repaired_changes.take()
     }

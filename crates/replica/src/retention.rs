@@ -81,7 +81,7 @@ impl TombstoneHold {
     };
 }
 
-/// Tells what the replicas of a table's tokens are known to have.
+/// Returns what the replicas of a table's tokens are known to have.
 pub type HoldTombstones = Box<dyn Fn(TableId, TokenRange) -> TombstoneHold>;
 
 /// Which deletions a compaction may forget.

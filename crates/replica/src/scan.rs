@@ -13,7 +13,7 @@ use crate::read::{BlockLimits, ReadError, ScanReader};
 use crate::tablet::{TableStore, Tablet, TokenRange, Version};
 
 /// Reads the partitions of a table that a shard has in a range of tokens, tablet after tablet. A tablet that leaves the
-/// shard meanwhile is read as it was when the scan was made.
+/// shard during the scan is read as it was when the scan was made.
 pub struct TabletScan {
     table: Arc<Table>,
     tablets: Rc<[Rc<Tablet>]>,

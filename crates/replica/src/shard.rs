@@ -101,7 +101,7 @@ pub struct Shard {
     /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them, and so must what
     /// this run's log says about them.
     pub(crate) old_log: Cell<bool>,
-    /// While the log of earlier runs is read: memtables hold a part of it that no position tells.
+    /// While the log of earlier runs is read: memtables hold a part of it that no position describes.
     pub(crate) replaying: Cell<bool>,
     /// Long writes that are merged take turns, and folds do.
     pub(crate) merge_turn: Semaphore,
@@ -370,7 +370,7 @@ impl Shard {
     pub async fn release_older_notes(&self, again: &[(u128, Logged)], mark: LogMark) -> Result<(), LogError> {
         self.log.durable_since(mark).await?;
         for (id, logged) in again {
-            // It may have ended meanwhile.
+            // It may have ended in the meantime.
             if let Some(segment) = self.open_batches.borrow_mut().get_mut(id) {
                 *segment = logged.place().position.segment;
             }
@@ -416,7 +416,7 @@ impl Shard {
     /// no replay may write a batch again.
     ///
     /// # Errors
-    /// When the log takes no more.
+    /// If the log takes no more writes.
     pub async fn settle_batches(&self) -> Result<(), LogError> {
         loop {
             let mark = self.log.mark();

@@ -11,7 +11,7 @@
 //!   another shard (`reconcile.rs`).
 //! - A memtable may be of several tablets after that. Each flushes the tokens of its own range ([`Frozen::range`]), and
 //!   its memory is free when all have.
-//! - A tablet tells the log of those tokens only whose writes it has in sstables: memtables of two tablets that it
+//! - A tablet reports to the log only those tokens whose writes it has in sstables: memtables of two tablets that it
 //!   succeeds were frozen at one position of the log, and the note of one must not cover the writes of the other.
 //! - A tablet that is succeeded flushes nothing, compacts nothing, and takes no write. Readers that hold it read it as
 //!   it was.
@@ -78,7 +78,7 @@ impl TokenRange {
 
 impl Tablet {
     /// Whether tablets of these ranges can have what this one has, file by file, and it has nothing in the gaps between
-    /// them. Its turns are kept, so that nothing of it is written or replaced meanwhile.
+    /// them. Its turns are kept, so that nothing of it is written or replaced until they are released.
     fn can_be_succeeded(&self, by: &[TokenRange], gaps: &[TokenRange]) -> bool {
         let is_still = self.leave.borrow().is_some() && self.kept_in_memory.borrow().is_some();
         let has_no_quarantine = self.quarantine_turn.available() > 0;

@@ -293,7 +293,7 @@ pub struct Tablet {
     pub(crate) held: RefCell<Vec<(u64, Vec<Arc<sstable::Reader>>)>>,
     /// What came from several other nodes and is to be merged.
     pub(crate) copies: Copies,
-    /// It is of this shard no more.
+    /// It no longer belongs to this shard.
     pub(crate) has_left: Cell<bool>,
     /// Requests since it is here.
     requests: Cell<u64>,
@@ -372,7 +372,7 @@ impl Tablet {
         load
     }
 
-    /// Whether it is of this shard no more. Nothing is written to it.
+    /// Whether it no longer belongs to this shard. Nothing is written to it.
     #[inline]
     pub fn has_left(&self) -> bool {
         self.has_left.get()
@@ -607,7 +607,7 @@ impl TableStore {
         self.arriving.borrow().iter().any(|range| range.overlaps((first, to)))
     }
 
-    /// Whether something of it leaves this shard or comes to it from another, and requests wait for that.
+    /// Whether something of it leaves this shard or moves to it from another, and requests wait for that.
     pub fn waits_for_hand_over(&self) -> bool {
         !self.leaving.borrow().is_empty() || !self.arriving.borrow().is_empty()
     }
@@ -670,7 +670,7 @@ impl TableStore {
         self.oldest_version.get().max(self.truncated_at.get())
     }
 
-    /// Takes over a version of the cluster: the fence, and the last truncation of the table by then.
+    /// Takes over a version of the cluster: the fence, and the last truncation of the table in that version.
     pub fn set_version(&self, version: u64, fence: u64, truncation: u64) {
         self.version.set(version);
         self.oldest_version.set(fence.max(truncation));

@@ -4,8 +4,8 @@
 //! truncation.mark    u64 version of the truncation, u64 its complement, little endian
 //! ```
 //!
-//! Invariant: the mark is durable before any shard takes a write that comes after the truncation. So a start that finds
-//! an older mark than the cluster's metadata say may truncate the table: nothing newer is there.
+//! Invariant: the mark is durable before any shard takes a write that follows the truncation. So a start that finds an
+//! older mark than the cluster's metadata say may truncate the table: nothing newer is there.
 
 use std::io;
 use std::path::{Path, PathBuf};

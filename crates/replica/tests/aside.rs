@@ -67,7 +67,7 @@ async fn merged(shard: &Rc<Shard>, mutations: &[Addressee<'_>]) -> Aside {
     aside.expect("there is room").expect("its token is here")
 }
 
-/// A long write, until it is in the log; false where a tablet has left meanwhile.
+/// A long write, until it is in the log; false where a tablet has left before that.
 async fn write_long(shard: &Rc<Shard>, store: &Rc<TableStore>, value: u32) -> bool {
     let bytes = insert(0..ROWS, value);
     let mutation = Mutation::new(&bytes).expect("a whole mutation");

@@ -153,7 +153,7 @@ fn behind(table: &Table, slices: &mut Vec<ClusteringSlice>, row: &[u8], reversed
     }
 }
 
-/// Reads the partition page by page, and each page once more by a reader that begins anew. How many pages there were.
+/// Reads the partition page by page, and each page once more by a new reader. Returns the number of pages.
 async fn read_in_pages(shard: &Rc<Shard>, store: &Rc<TableStore>, disturb: impl AsyncFn()) -> u64 {
     let (table, reversed) = (store.table(), below(2) == 0);
     let (mut left, mut pages) = (slices(), 0);

@@ -120,7 +120,7 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// The clock of the other end has begun to count by then.
+    /// The clock of the other end started before that.
     fn new(now: Instant) -> Self {
         let ahead = 0_u32.wrapping_sub(own_millis_up(now));
         Self {

@@ -76,7 +76,7 @@ impl std::error::Error for RpcError {}
 /// What kind of error a peer answers with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteErrorKind {
-    /// The handler failed; the message says how far it came.
+    /// The handler failed; the message says how far it got.
     Failed = 1,
     /// The deadline passed before the request ran.
     Expired = 2,

@@ -377,9 +377,9 @@ impl Answer {
 }
 
 /// Why a node of an older version is not spoken with.
-pub(crate) fn older(who: &str, version: u16) -> String {
+pub(crate) fn older(peer: &str, version: u16) -> String {
     format!(
-        "{who} speaks version {version} of the protocol between nodes, and this node version {PROTOCOL_VERSION}: nodes of these two \
+        "{peer} speaks version {version} of the protocol between nodes, and this node version {PROTOCOL_VERSION}: nodes of these two \
          releases cannot form one cluster; stop all of them and start them with the newer release"
     )
 }

@@ -16,7 +16,7 @@
 //! Invariants:
 //! - Every queue has a limit in [`Limits`]. Beyond it requests are refused by value or the connection is not read; so a
 //!   node that does not read or does not answer costs its callers a bounded memory and fails only the calls made to it.
-//! - A request is sent at most once, and runs once also where it comes twice, unless its verb may be repeated. Errors
+//! - A request is sent at most once, and runs once even if it arrives twice, unless its verb may be repeated. Errors
 //!   say whether it may have run.
 //! - What a peer sends never panics: it ends its connection with a sentence in the log.
 //!
@@ -168,7 +168,7 @@ pub struct ServedMetrics {
     pub requests: u64,
     /// Those whose deadline passed before they were done.
     pub expired: u64,
-    /// Those that came again and were not handled.
+    /// Those that arrived again and were not handled.
     pub repeated: u64,
     /// Those that run as tasks.
     pub handling: usize,

@@ -1,6 +1,6 @@
 //! The calling side: one link for each lane to each shard of each peer that this shard calls.
 //!
-//! A link connects when it is first called and has no connection; what is called meanwhile waits in its line. When
+//! A link connects when it is first called and has no connection; calls made until then wait in its queue. When
 //! connecting fails or the connection ends, all its calls fail at once, and for a while that doubles with each failure
 //! the link fails calls without trying. There is no task while there is no connection.
 
@@ -83,7 +83,7 @@ pub(crate) struct Link {
     pub(crate) lane: Lane,
     calls: RefCell<Calls>,
     phase: RefCell<Phase>,
-    /// Failures since the last time a connection stood.
+    /// Failures since the last established connection.
     failures: Cell<u32>,
     /// What was logged of the present outage: the same reason is not logged as a warning twice.
     told: RefCell<String>,
@@ -235,7 +235,7 @@ impl Link {
     fn give_up(&self, ticket: Ticket, outbox_bytes_max: usize) -> GivenUp {
         let given_up = self.calls.borrow_mut().give_up(ticket);
         if given_up == GivenUp::InFlight {
-            // A peer that takes nothing is not told either: it will find the deadline in the request.
+            // A peer that takes nothing is not notified either: it will find the deadline in the request.
             if let Some(outbox) = self.outbox()
                 && outbox.bytes() < outbox_bytes_max
             {

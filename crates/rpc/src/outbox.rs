@@ -279,7 +279,7 @@ pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf, wire: Wire, o
         }
         owner.drained();
     }
-    // An error here says that the connection is gone, which is what is wanted.
+    // An error here says that the connection is gone, which is the purpose.
     let _ = half.shutdown(Shutdown::Both);
     outbox.writing.set(0);
     owner.drained();
@@ -310,7 +310,7 @@ async fn send(
     }
 }
 
-/// Writes the buffer, unless the outbox is closed meanwhile: a peer that does not read must not keep its connection.
+/// Writes the buffer, unless the outbox is closed first: a peer that does not read must not keep its connection.
 async fn write_or_close(
     outbox: &Outbox,
     half: &mut WriteHalf,

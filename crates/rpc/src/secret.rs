@@ -2,8 +2,8 @@
 //!
 //! The secret does not travel. The node that answers sends 32 bytes of chance, the node that calls sends 32 of its own
 //! and a code (HMAC-SHA-256) over both and its hello; then the one that answers sends a code of its own. The caller
-//! goes first, so a node tells nothing to one that does not know the secret. The hello is covered, so the identities in
-//! it cannot be changed on the way. What follows is not: TLS is what protects it.
+//! goes first, so a node reveals nothing to one that does not know the secret. The hello is covered, so the identities
+//! in it cannot be changed on the way. What follows is not: TLS is what protects it.
 
 use crate::error::StartError;
 use ring::hmac;

@@ -550,7 +550,7 @@ async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &d
     }
 }
 
-/// Handles a request at a later time, as if it came then.
+/// Handles a request at a later time, as if it arrived then.
 fn handle_later(rpc: &Rc<Rpc>, served: &Rc<Served>, header: Header, body: Vec<u8>, delay: Duration) {
     let (rpc, served) = (rpc.clone(), served.clone());
     drop(runtime::spawn(async move {
@@ -713,8 +713,8 @@ impl Drop for Task {
     }
 }
 
-/// Tells the other end that this one is alive while it does not read, and closes when neither direction has moved for
-/// long.
+/// Signals to the other end that this one is alive while it does not read, and closes when neither direction has moved
+/// for long.
 async fn watch(served: Rc<Served>, interval: Duration) {
     let outbox = &served.outbox;
     let moved = || outbox.received_bytes.get() + outbox.sent_bytes.get();

@@ -1,4 +1,4 @@
-//! Nodes under the simulator: what a caller learns when the other end dies, hangs, lies or is far away.
+//! Nodes under the simulator: what a caller learns when the other end dies, hangs, sends false answers or is far away.
 
 mod support;
 

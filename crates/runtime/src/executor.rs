@@ -367,7 +367,7 @@ impl Executor {
         }
     }
 
-    /// Nothing is runnable: polls for a while if told so, then sleeps in the kernel until something happens.
+    /// Nothing is runnable: polls for a while if configured so, then sleeps in the kernel until something happens.
     fn idle(&self) {
         if !self.spin.is_zero() && self.spin_until_work() {
             return;

@@ -191,14 +191,14 @@ impl Gate {
         self.ring();
     }
 
-    /// Tells the shard that its mailbox from `source` has messages.
+    /// Notifies the shard that its mailbox from `source` has messages.
     #[inline]
     pub(crate) fn ring_mailbox(&self, source: usize) {
         self.doorbell[source / 64].fetch_or(1 << (source % 64), Ordering::AcqRel);
         self.ring();
     }
 
-    /// Tells the shard that something was left, and ends its sleep. Async-signal-safe.
+    /// Notifies the shard that something is waiting, and ends its sleep. Async-signal-safe.
     #[inline]
     pub(crate) fn ring(&self) {
         self.rung.store(true, Ordering::Release);
@@ -258,7 +258,7 @@ impl Gate {
         }
     }
 
-    /// Announces sleep. False when something was left meanwhile and the shard must not sleep.
+    /// Announces sleep. False when something arrived before that and the shard must not sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);

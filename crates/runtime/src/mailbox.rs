@@ -6,9 +6,9 @@
 //! in the order they were sent. An answer is never made to wait beyond the overflow: answers are bounded by the
 //! questions in flight.
 //!
-//! A target that has answered its door is rung at once. One that is still rung gets the next ring later, for all that a
-//! few polls have sent: after every poll of a background task, after 16 of others, and when a slice ends. A burst then
-//! moves the shared cache lines once, not once per message.
+//! A target that has handled its last ring is rung at once. One that is still rung gets the next ring later, for all
+//! that a few polls have sent: after every poll of a background task, after 16 of others, and when a slice ends. A
+//! burst then moves the shared cache lines once, not once per message.
 
 use crate::executor::{self, Executor, ShardId};
 use crate::gate::Gate;

@@ -248,11 +248,11 @@ fn check_direct_write(length: usize, offset: u64) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
-/// The aligned range around a wanted one.
+/// The aligned range around a requested one.
 struct Window {
     start: u64,
     length: usize,
-    /// Bytes before the wanted ones.
+    /// Bytes before the requested ones.
     skip: usize,
 }
 

@@ -35,7 +35,7 @@ pub fn random_bytes(buffer: &mut [u8]) {
 }
 
 /// The machine's boot: a number that changes when the power was lost, not when a process was killed. 0 where the system
-/// does not tell.
+/// does not reveal.
 #[must_use]
 pub fn boot_id() -> u128 {
     if crate::sim::world::is_simulated() {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::sim::world;
 
-/// Tells waiting tasks of all shards, and waiting background jobs, that something changed. See the module.
+/// Notifies waiting tasks of all shards, and waiting background jobs, that something changed. See the module.
 #[derive(Default, Debug)]
 pub struct SharedNotify {
     state: Mutex<State>,
@@ -80,7 +80,7 @@ impl SharedNotify {
     }
 
     /// Blocks a background job until there were more changes than `seen`, or for `limit`. In the simulator a job runs
-    /// as a whole, so nothing changes meanwhile: the job's virtual time passes.
+    /// as a whole, so nothing changes during it: the job's virtual time passes.
     pub fn block(&self, seen: u64, limit: Duration) {
         if world::is_simulated() {
             if self.changes() == seen {

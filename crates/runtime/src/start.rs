@@ -189,7 +189,7 @@ struct ShardStart {
     cpu: Option<usize>,
     spin: Duration,
     main: Arc<Main>,
-    /// Tells whether this shard can run.
+    /// Reports whether this shard can run.
     report: mpsc::Sender<io::Result<()>>,
     /// Closed when another shard cannot.
     wait_for_go_ahead: mpsc::Receiver<()>,

@@ -87,7 +87,7 @@ pub struct UserAggregate {
 }
 
 impl UserFunction {
-    /// What tells it from all other functions of its keyspace: `name(type, type)`.
+    /// What identifies it among all functions of its keyspace: `name(type, type)`.
     #[must_use]
     pub fn signature(&self) -> String {
         signature(&self.name, self.arguments.iter().map(|(_, cql_type)| cql_type))
@@ -127,7 +127,7 @@ impl UserFunction {
 }
 
 impl UserAggregate {
-    /// What tells it from all other aggregates of its keyspace: `name(type, type)`.
+    /// What identifies it among all aggregates of its keyspace: `name(type, type)`.
     #[must_use]
     pub fn signature(&self) -> String {
         signature(&self.name, self.arguments.iter())

@@ -41,7 +41,7 @@ impl fmt::Display for ObjectKind {
     }
 }
 
-/// What tells an object from all others of a schema.
+/// What identifies an object in a schema.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ObjectName {
     /// Objects of two kinds may have one name.

@@ -95,7 +95,7 @@ pub struct DroppedColumn {
 pub struct TableOptions {
     /// Free text.
     pub comment: String,
-    /// Wanted share of false positives of the bloom filters.
+    /// Target share of false positives of the bloom filters.
     pub bloom_filter_fp_chance: f64,
     /// `keys` and `rows_per_partition`.
     pub caching: BTreeMap<String, String>,

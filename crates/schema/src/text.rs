@@ -140,7 +140,7 @@ fn column(name: &str, cql_type: &CqlType, kind: ColumnKind) -> String {
     format!("{} {cql_type}{tail}", quote_identifier(name))
 }
 
-/// The dropped columns that the table's history has to tell: not those whose name a key column has taken.
+/// The dropped columns that belong to the table's description: not those whose name a key column has taken.
 fn told_dropped(table: &Table) -> impl Iterator<Item = &DroppedColumn> {
     let is_key = |name: &str| table.partition_key().chain(table.clustering()).any(|c| c.name == name);
     table.last_dropped().filter(move |d| !is_key(&d.name))
@@ -283,7 +283,7 @@ pub fn describe_table(keyspace: &Keyspace, table: &Table, internals: bool) -> St
         if !limits.is_empty() {
             options.push(format!("per_partition_rate_limit = {{{}}}", limits.join(", ")));
         }
-        // What a table has unless it says otherwise is not told, so that the text is good for Cassandra too.
+        // Defaults are left out, so that Cassandra can read the text, too.
         let is_kept_by_repair = keyspace.has_tablets() && table.options.gc_grace_seconds > 0;
         match table.options.tombstone_gc {
             // A table that came from the token ring.

@@ -35,7 +35,7 @@ const CONSISTENCY_ONE: [u8; 2] = [0, 1];
 /// The outcome of a request.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
-    /// Done, with nothing to tell.
+    /// Done, without a result.
     Done,
     /// Rows, and the state from which the next page continues.
     Rows(Rows, Option<Vec<u8>>),

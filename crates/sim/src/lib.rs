@@ -4,7 +4,7 @@
 //! ([`workload`]) write, read and change the schema, and note every statement in a naive [`model`] before they send it.
 //! After each crash and restart they first read everything back: what was promised must be there, what was deleted must
 //! not, and a statement without an answer is there wholly or not at all in each partition. A run that breaks a promise
-//! ends with a [`Failure`] that tells the partition's story.
+//! ends with a [`Failure`] that lists the partition's story.
 //!
 //! Promises, by kind of stop:
 //! - killed process: everything acknowledged;

@@ -354,7 +354,7 @@ impl Partition {
         }
     }
 
-    /// Statements that can no longer be in doubt, nor come to an end, become part of what is sure.
+    /// Statements that can no longer be in doubt nor take effect later become part of what is sure.
     pub fn settle_before(&mut self, instant: Instant, second: i64) {
         let at = Seconds {
             first: second,
@@ -390,8 +390,8 @@ impl Partition {
         content
     }
 
-    /// Looks for a choice that explains what was read in these seconds; for `all` of them where the answer is to tell
-    /// what became of logged batches. Err tells the partition's story.
+    /// Looks for a choice that explains what was read in these seconds; for `all` of them where the answer must say
+    /// what became of logged batches. Err has the partition's story.
     ///
     /// # Errors
     /// When no choice does.
@@ -511,10 +511,10 @@ impl Partition {
 #[derive(Default)]
 pub struct Explained {
     chosen: Option<Vec<State>>,
-    /// By timestamp, what the logged batches may have come to in this partition.
+    /// By timestamp, the possible effects of the logged batches in this partition.
     pub batches: BTreeMap<i64, MayBe>,
-    /// By timestamp, what other statements may have come to in this partition, where some of what they write is not
-    /// looked at.
+    /// By timestamp, the possible effects of other statements in this partition, where some of what they write is not
+    /// checked.
     others: BTreeMap<i64, MayBe>,
 }
 

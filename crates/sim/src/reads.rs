@@ -242,7 +242,7 @@ impl Clients {
         let text = worker.borrow().select_all(index);
         let (again, _) = self.read(worker, client, &text).await?;
         if again != *whole {
-            // A TTL ended meanwhile.
+            // A TTL ended in between.
             return Ok(());
         }
         self.count(|c| c.pages_resumed += 1);
@@ -253,7 +253,7 @@ impl Clients {
             return Ok(());
         }
         Err(Stop::Broken(format!(
-            "pages after a restart go on wrongly behind {last:?}: {rest:?}\n  the table is {whole:?}"
+            "pages after a restart resume wrongly after {last:?}: {rest:?}\n  the table is {whole:?}"
         )))
     }
 

@@ -438,7 +438,7 @@ impl Run<'_> {
         let node = self.machines.node;
         self.machines.sim.terminate(node);
         if !self.machines.sim.run_until_ended(node, Duration::from_mins(1)) {
-            return Err("the node did not end within a minute of being told to".to_owned());
+            return Err("the node did not end within a minute of being asked to".to_owned());
         }
         self.verdict()?;
         self.clients.node_stopped();

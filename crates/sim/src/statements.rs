@@ -43,7 +43,7 @@ pub(crate) struct Table {
     pub(crate) pending: Option<SchemaChange>,
 }
 
-/// A walk through a table page by page that has not come to its end.
+/// A walk through a table page by page that has not ended.
 pub(crate) struct Paging {
     pub(crate) table: usize,
     /// The state from which the next page continues.

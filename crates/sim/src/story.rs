@@ -1,5 +1,5 @@
-//! Stories of a small cluster, told step by step: a test says which node is asked what, and what happens to the
-//! machines in between.
+//! Stories of a small cluster, step by step: a test says which node is asked what, and what happens to the machines in
+//! between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -166,8 +166,8 @@ impl Story {
         self.say(node, statement, level, None)
     }
 
-    /// Has the client ask a node for a page of at most so many rows, the first one or the one after a state; None when
-    /// the node does not answer.
+    /// Asks a node, as the client, for a page of at most this many rows, the first one or the one after a state; None
+    /// when the node does not answer.
     ///
     /// # Panics
     /// When the client learns nothing for minutes.
@@ -201,7 +201,7 @@ impl Story {
         self.script.answer.take().expect("it has just been answered")
     }
 
-    /// Has the client ask a node for what must succeed. Returns the number that the first row has as `n`, if there is
+    /// Asks a node, as the client, for what must succeed. Returns the number that the first row has as `n`, if there is
     /// one.
     ///
     /// # Panics
@@ -233,7 +233,7 @@ impl Story {
             self.cluster.sim.run_for(SECOND);
             is_served
         });
-        served.unwrap_or_else(|| panic!("node {node} serves nobody: {:?}", self.cluster.failure(node)))
+        served.unwrap_or_else(|| panic!("node {node} serves no client: {:?}", self.cluster.failure(node)))
     }
 
     /// Asks a node's REST API. Its answer, with the head.

@@ -19,7 +19,7 @@ fn insert(story: &mut Story, numbers: std::ops::Range<usize>) {
 
 /// Rows that are written before the jump.
 const ROWS: usize = 60;
-/// All rows: so many that those of before are merged with those of the time of the jump.
+/// All rows: enough that rows from before the jump are merged with rows written during it.
 const ALL_ROWS: usize = 4 * ROWS;
 
 /// Rows with a TTL that are there in the end, and the value that was written last: of two writes, the first of which a

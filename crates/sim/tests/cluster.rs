@@ -209,7 +209,7 @@ fn a_deletion_in_doubt_that_a_read_has_seen_stays_seen() {
     play(&ClusterScenario::basic_of_seed(1014), 1014);
 }
 
-/// A node asked itself for what a shard had that it had no more.
+/// A node asked itself for data of a shard that it no longer had.
 #[test]
 fn a_node_that_comes_back_with_fewer_shards_reads_from_those_it_has() {
     play(&ClusterScenario::basic_of_seed(3003), 3003);
@@ -368,8 +368,8 @@ fn a_cluster_outlives_bits_that_change_in_sstables() {
     play(&scenario, 181);
 }
 
-/// The joiner or another node falls, or is cut off, while it joins. It serves a minute after all is healed, and nothing
-/// is lost.
+/// The joining node or another one crashes, or is cut off, while it joins. It serves a minute after all is healed, and
+/// nothing is lost.
 #[test]
 fn nodes_that_join_while_something_strikes_are_members_in_the_end() {
     let scenario = ClusterScenario {

@@ -301,7 +301,7 @@ fn long_statement(bytes: usize) -> String {
     format!("SELECT key FROM system.local -- {}", "x".repeat(bytes))
 }
 
-/// What a client that behaves sees meanwhile, at most so long after it asked.
+/// What a well-behaved client sees at the same time, at most this long after its request.
 async fn ask_often(client: &mut Client, period: Duration, answer_max: Duration) {
     let began = runtime::now();
     while began.elapsed() < period {

@@ -25,7 +25,7 @@ fn begin(seed: u64, copies: usize, tablets: bool) -> Story {
     story
 }
 
-/// The operator of a node has it leave. Returns when the operator has the answer.
+/// The operator of a node decommissions it. Returns when the operator has the answer.
 fn decommission(story: &mut Story, node: usize) {
     let ticket = story.cluster.order_apart(node, "POST /storage_service/decommission");
     until_left(story, node, ticket);

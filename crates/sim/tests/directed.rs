@@ -1,4 +1,4 @@
-//! Bugs that the simulator found, each told directly.
+//! Bugs that the simulator found, each as a story of its own.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +15,7 @@ const WAIT_MAX: Duration = Duration::from_mins(1);
 /// The consistency level's number in the protocol.
 const ONE: u16 = 1;
 
-/// A statement, and which page of its result is wanted.
+/// A statement, and which page of its result is requested.
 #[derive(Clone)]
 struct Statement {
     text: String,
@@ -194,7 +194,7 @@ fn deletes_behind_a_batch(told: &BatchStory<'_>) -> bool {
             );
         }
     };
-    // The operator flushes and compacts meanwhile, and the node tries to finish the batch.
+    // The operator flushes and compacts concurrently, and the node tries to finish the batch.
     for wait in told.waits {
         story.machines.sim.run_for(Duration::from_millis(*wait));
         check(&mut story, "while the node runs");

@@ -1,4 +1,4 @@
-//! Directories that are restored from an earlier time, emptied, not mounted, or lost, told step by step on three whole
+//! Directories that are restored from an earlier time, emptied, not mounted, or lost, step by step on three whole
 //! nodes: what the node says, what the other two still serve, and where the remedy that it names leads.
 
 use node::Directory;

@@ -1,5 +1,5 @@
-//! What a driver learns of nodes that come, go and move, as text: the events that a client of the first of three nodes
-//! gets, in order, and the rows of `system.peers` there after it.
+//! What a driver learns of nodes that join, leave and move, as text: the events that a client of the first of three
+//! nodes gets, in order, and the rows of `system.peers` there after it.
 //!
 //! A file is a cluster, whose first node is watched; a case is what an operator does, and is answered when all of it
 //! has happened. Addresses are shown as `node 3`, the address of the third machine, or `node 3'`, its second one. Each

@@ -1,5 +1,5 @@
-//! Disks that fill up, told step by step on three whole nodes with small disks: what clients are refused, what
-//! continues to work, and how the nodes recover by themselves.
+//! Disks that fill up, step by step on three whole nodes with small disks: what clients are refused, what continues to
+//! work, and how the nodes recover by themselves.
 
 use std::time::Duration;
 

@@ -102,7 +102,7 @@ fn rows_proposals_and_counters_survive_the_way_to_tablets_and_back() {
     }
 }
 
-/// A node falls at a step of what it does when the maps of tables are cut, and comes back.
+/// A node crashes at a step of what it does when the maps of tables are cut, and restarts.
 fn crash_at(seed: u64, point: StopPoint, is_enabled: bool) {
     let mut story = begin(seed, 4, 3);
     write(&mut story, 1, &ALL_NODES);

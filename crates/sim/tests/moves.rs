@@ -1,4 +1,4 @@
-//! Tablets that go to another node and come back, on whole nodes.
+//! Tablets that move to another node and back, on whole nodes.
 
 use std::time::Duration;
 

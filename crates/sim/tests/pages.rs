@@ -66,7 +66,7 @@ fn a_page_that_goes_on_inside_a_partition_has_all_rows_while_a_tablet_leaves_its
     let mut story = begin();
     for attempt in 0..160_u32 {
         let (mut count, mut state) = page(&mut story, 1, None);
-        // The last tablet goes to and fro, and some page is read in the moment in which it leaves the first shard.
+        // The last tablet moves back and forth, and some page is read in the moment in which it leaves the first shard.
         move_to(&mut story, TOKENS[3], 1 - attempt % 2);
         story.cluster.sim.run_for(MILLI / 4 * (attempt / 2));
         while state.is_some() {

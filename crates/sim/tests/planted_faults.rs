@@ -1,5 +1,4 @@
-//! Faults that last, told step by step on whole nodes, and the bugs that each of these stories finds when they are
-//! planted.
+//! Faults that last, step by step on whole nodes, and the bugs that each of these stories finds when they are planted.
 //!
 //! Some stories are elsewhere: directories that are restored or lost (`UncheckedRun`, `UncheckedDirectory`,
 //! `UncomparedHistory`) in `directories.rs`, hints that are refused permanently (`RejectedHintWaits`) in

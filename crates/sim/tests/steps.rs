@@ -8,7 +8,7 @@
 //! alike, are "a peer"; an sstable has no name.
 //!
 //! - `ask LEVEL`, and a statement in the next line: asks the first node.
-//! - `flush KEYSPACE`: has every node flush it. Its steps are not shown.
+//! - `flush KEYSPACE`: flushes it on every node. Its steps are not shown.
 
 use std::cell::RefCell;
 use std::rc::Rc;

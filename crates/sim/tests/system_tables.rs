@@ -31,7 +31,7 @@ const RANDOM_COLUMNS: [&str; 18] = [
     "value",
 ];
 
-/// Names for UUIDs that are another in each run, in the order in which the answers show them.
+/// Names for UUIDs that differ in each run, in the order in which the answers show them.
 #[derive(Default)]
 struct Names(Vec<String>);
 

@@ -3,7 +3,7 @@
 //! `me-7-big-Data.db` is component Data of generation 7 in version `me`. TOC.txt lists the components, one a line, and
 //! makes the sstable *sealed*. It has another name, durably, while the sstable does not count: `TOC.txt.tmp` from
 //! before the sstable has its statistics until it is whole, and `TOC.txt.deleted` while the other files are removed. So
-//! a start can tell apart three cases of an sstable without TOC.txt:
+//! a start can distinguish three cases of an sstable without TOC.txt:
 //!
 //! - with one of the two names, or without Statistics.db: the remains of a write or a deletion that a crash
 //!   interrupted. They are removed.

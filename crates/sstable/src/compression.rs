@@ -315,7 +315,7 @@ impl CompressionInfo {
             let offset = r.get_u64()?;
             let is_behind = |last: &u64| offset.checked_sub(*last).is_some_and(|len| len >= 4);
             if !offsets.last().map_or(offset == 0, is_behind) {
-                return Err(Damage::new(at, "a chunk behind the one before"));
+                return Err(Damage::new(at, "a chunk after the previous one"));
             }
             offsets.push(offset);
         }

@@ -133,7 +133,7 @@ pub struct PartitionCursor {
     /// Where the partition starts in the data.
     position: u64,
     promoted: Option<Promoted>,
-    /// First start and last end of the slices; None when all is wanted.
+    /// First start and last end of the slices; None when all is requested.
     reach: Option<(Bound, Bound)>,
     wants_rows: bool,
     reversed: bool,
@@ -191,7 +191,7 @@ impl PartitionCursor {
     }
 
     /// The next block; None when there is no more. The first has the partition's tombstone and static row, and comes
-    /// even if no row is wanted or found.
+    /// even if no row is requested or found.
     ///
     /// # Errors
     /// When the disk refuses, or the file is damaged.

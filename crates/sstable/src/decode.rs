@@ -510,7 +510,7 @@ impl RowDecoder {
                     .compare_paths(usize::from(id), slice(bytes, last.path), slice(bytes, cell.path))
                     .is_ge()
             {
-                return Err(Damage::new(at, "a cell path behind the one before"));
+                return Err(Damage::new(at, "a cell path after the previous one"));
             }
             self.elements.push(cell);
         }

@@ -47,7 +47,7 @@ pub(crate) mod cell_flag {
     pub(crate) const ALL: u8 = 0x1f;
 }
 
-/// How many columns a row's bitmap can tell missing; above, it lists them.
+/// How many columns a row's bitmap can mark as missing; above, it lists them.
 pub(crate) const BITMAP_COLUMNS: usize = 64;
 
 /// What converting rows of one file needs to know of it and of the table.

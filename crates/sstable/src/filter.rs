@@ -29,7 +29,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// For so many keys, with so many false positives. None when the chance says that no filter is wanted.
+    /// For so many keys, with so many false positives. None when the chance asks for no filter.
     pub(crate) fn new(keys: u64, false_positive_chance: f64) -> Option<Self> {
         let (bits_per_key, functions) = parameters_of(false_positive_chance)?;
         let words = words_for(keys, bits_per_key);
@@ -130,7 +130,7 @@ impl Filter {
 /// What the count of words can be divided by: the first where it is large.
 const FOLDS: [usize; 3] = [720, 60, 12];
 
-/// Bits for each key, and hash functions; None when the chance says that no filter is wanted.
+/// Bits for each key, and hash functions; None when the chance asks for no filter.
 fn parameters_of(false_positive_chance: f64) -> Option<(u64, u32)> {
     if !(false_positive_chance > 0.0 && false_positive_chance < 1.0) {
         return None;

@@ -211,7 +211,7 @@ fn large_data() -> LargeData {
 /// The small components, an entry of the index, compressed chunks, the note of a quarantine, and file names.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut filter = Filter::new(10, 0.01).expect("a filter is wanted");
+    let mut filter = Filter::new(10, 0.01).expect("the chance asks for a filter");
     filter.add(filter::hash(b"key"));
     let info = CompressionInfo {
         compressor: Compressor::Zstd(3),
@@ -300,7 +300,7 @@ pub fn read(bytes: &[u8]) {
     if let Ok(entry) = Entry::read(bytes) {
         assert!(
             entry.promoted.0 <= bytes.len(),
-            "a promoted index begins behind its bytes"
+            "a promoted index begins after its bytes"
         );
     }
     for key in [&b"key"[..], b""] {

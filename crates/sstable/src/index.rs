@@ -163,7 +163,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Skips the entries at the start of `bytes` whose key is another and that have no promoted index; how many bytes.
+/// Skips the entries at the start of `bytes` whose key differs and that have no promoted index. Returns how many bytes.
 #[inline]
 pub(crate) fn skip_others(bytes: &[u8], key: &[u8]) -> usize {
     let mut at = 0;

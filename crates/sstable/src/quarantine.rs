@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Until TOC.txt has moved, the sstable counts as one of the table's whose files are missing, so a start after a crash
-//! finds it damaged and moves the rest. The last number tells apart sstables that had the same generation at different
-//! times.
+//! finds it damaged and moves the rest. The last number distinguishes sstables that had the same generation at
+//! different times.
 //!
 //! `quarantine.txt` has three lines: `ceto quarantine 1`, `tokens FIRST LAST`, `reason TEXT`. One that cannot be read
 //! counts as one that misses every token.

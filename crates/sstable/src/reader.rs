@@ -108,7 +108,8 @@ impl Meta {
 ///
 /// ```text
 /// u32 version 1, u64 length of Index.db, u32 pages, u32 CRC-32 of each 16 KiB page of it,
-/// u32 n, n x {u16 length and name of a component, u64 length, u32 CRC-32}, what is large (`large.rs`), u32 CRC-32 of all before
+/// u32 n, n x {u16 length and name of a component, u64 length, u32 CRC-32}, what is large (`large.rs`),
+/// u32 CRC-32 of all of that
 /// ```
 #[derive(Debug)]
 pub(crate) struct Checksums {
@@ -542,7 +543,7 @@ impl Reader {
         }
         let (first, last) = (&summary.first_key, &summary.last_key);
         if (token_of(first), first) > (token_of(last), last) {
-            return Err(Error::damaged(&path, 0, "a last key behind the first"));
+            return Err(Error::damaged(&path, 0, "a last key after the first"));
         }
         if data.len() == 0 {
             return Err(Error::damaged(data.path(), 0, "partitions"));
@@ -863,7 +864,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// The position of the first entry of a page that is wanted.
+    /// The position of the first entry of a page that is needed.
     fn first_entry(
         &self,
         start: u64,

@@ -36,7 +36,7 @@ struct Scan {
     last_key: Vec<u8>,
 }
 
-/// What a step of a scan came to.
+/// Result of a step of a scan.
 enum Step {
     /// So many more bytes are needed.
     Fetch(usize),
@@ -81,7 +81,7 @@ impl Scan {
                     Ok(len) => {
                         let this = (self.decoder.token(), self.decoder.key());
                         if self.last_token.is_some_and(|t| (t, &self.last_key[..]) >= this) {
-                            return Err(Error::damaged(path, base, "a partition behind the one before"));
+                            return Err(Error::damaged(path, base, "a partition after the previous one"));
                         }
                         self.last_token = Some(this.0);
                         self.last_key.clear();

@@ -11,7 +11,7 @@
 //!                       u32 n, n x two positions; from me on u8 1 and the UUID of the host, or u8 0
 //! kind 3 header         the serialisation header
 //! ```
-//! Cells that never expire count with the greatest deletion time and ttl 0, so the maxima tell whether all expires.
+//! Cells that never expire count with the greatest deletion time and ttl 0, so the maxima show whether all expires.
 
 use mutation::Tombstone;
 use stdx::bytes::Reader;

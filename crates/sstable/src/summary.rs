@@ -99,7 +99,10 @@ impl Summary {
                 .last()
                 .is_none_or(|l| (l.token, &l.key) < (sample.token, &sample.key) && l.position < sample.position);
             if !is_ascending {
-                return Err(Damage::new(base + start, "a key and a position behind the ones before"));
+                return Err(Damage::new(
+                    base + start,
+                    "a key and a position after the previous ones",
+                ));
             }
             samples.push(sample);
         }

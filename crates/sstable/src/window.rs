@@ -117,9 +117,9 @@ pub(crate) enum Progress {
     Cut,
     /// The next slice begins further on: a caller that has an index may skip to it, and then continues.
     Skip,
-    /// Nothing more is wanted of the partition, and its last byte was read.
+    /// Nothing more is needed from the partition, and its last byte was read.
     End,
-    /// Nothing more is wanted of the partition; the rest of it was not read.
+    /// Nothing more is needed from the partition; the rest of it was not read.
     Done,
 }
 
@@ -294,7 +294,7 @@ impl PartitionDecoder {
                 ItemKind::StaticRow => return Err(Damage::new(at, "no static row among the rows")),
                 ItemKind::Row => {
                     if self.has_last && !self.is_ascending(order) {
-                        return Err(Damage::new(at, "a row behind the item before"));
+                        return Err(Damage::new(at, "a row after the previous item"));
                     }
                     if self.slices.is_some() {
                         match self.place(order) {
@@ -349,7 +349,7 @@ impl PartitionDecoder {
                         _ => {}
                     }
                     if self.has_last && !self.may_follow(order, &bound) {
-                        return Err(Damage::new(at, "a marker behind the item before"));
+                        return Err(Damage::new(at, "a marker after the previous item"));
                     }
                     if let Some((tombstone, start)) = self.open.take() {
                         if deletions.ends != Some(tombstone) {
@@ -429,7 +429,7 @@ impl PartitionDecoder {
             .is_none_or(|s| s.end.compare(&self.shape.order, bound) != Ordering::Greater)
     }
 
-    /// Nothing more is wanted of the partition.
+    /// Nothing more is needed from the partition.
     fn finish_slices(&mut self) -> Progress {
         self.close_open(&Bound::top());
         Progress::Done

@@ -40,7 +40,7 @@ use crate::summary::{Sample, Summary};
 pub struct WriterOptions {
     /// Of Data.db.
     pub compression: Compression,
-    /// Wanted share of false positives of the filter; 1 or more for no filter.
+    /// Target share of false positives of the filter; 1 or more for no filter.
     pub bloom_filter_fp_chance: f64,
     /// Rows between two entries of the promoted index, in bytes.
     pub column_index_size_bytes: u64,
@@ -377,7 +377,7 @@ impl Writer {
             Some(_) => return Err(self.rejected("a partition before the one before it was complete")),
             None => self.begin_partition(block)?,
         }
-        let mut partition = self.current.take().expect("begun or going on");
+        let mut partition = self.current.take().expect("it was begun above or by an earlier block");
         self.items(&mut partition, block)
             .map_err(|e| e.unwrap_or_else(|what| self.rejected(what)))?;
         self.data.pack(false)?;
@@ -394,7 +394,7 @@ impl Writer {
         if let Some((last_token, last_key)) = &self.last
             && (*last_token, &last_key[..]) >= (token, key)
         {
-            return Err(self.rejected("a partition that does not sort behind the one before"));
+            return Err(self.rejected("a partition that does not sort after the previous one"));
         }
         let start = self.data.position();
         partition_header(key, block.tombstone, &mut self.data.pending).map_err(|e| self.rejected(e))?;

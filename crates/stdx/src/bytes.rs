@@ -1,7 +1,7 @@
 //! A big-endian cursor over borrowed bytes.
 //!
 //! Every read either advances past what it returned, or fails and leaves the cursor where it was. A failure says where
-//! the bytes ended and how many were wanted, so that a decoder adds only the name of what it was reading.
+//! the bytes ended and how many were needed, so that a decoder adds only the name of what it was reading.
 
 use crate::vint;
 
@@ -18,7 +18,7 @@ impl std::fmt::Display for Truncated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "bytes end too early: {} more wanted at offset {}",
+            "bytes end too early: {} more needed at offset {}",
             self.wanted, self.at
         )
     }
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(reader.get_vint(), Err(Truncated { at: 3, wanted: 1 }));
         assert_eq!(
             reader.get_u8().expect_err("the end").to_string(),
-            "bytes end too early: 1 more wanted at offset 3"
+            "bytes end too early: 1 more needed at offset 3"
         );
         assert!(reader.is_empty());
     }

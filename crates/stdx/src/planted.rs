@@ -27,9 +27,9 @@ pub enum Bug {
     BatchWithoutNote,
     /// The log of the metadata is not synced.
     UnsyncedMetadata,
-    /// A request that must not be repeated is handled each time that it comes.
+    /// A request that must not be repeated is handled each time that it arrives.
     RepeatedRequest,
-    /// A request runs whenever it comes, however long ago its caller gave up.
+    /// A request runs whenever it arrives, however long ago its caller gave up.
     LateRequestRuns,
     /// A request whose answer was lost counts as not done, so an addition is asked of another leader.
     LostAnswer,
@@ -84,10 +84,10 @@ pub enum Bug {
     CountedTwice,
     /// The log notes that a memtable is in an sstable before it is.
     EarlyDiscard,
-    /// A tablet that inherited the writes of several tablets tells the log that all of them are in sstables when a part
-    /// is.
+    /// A tablet that inherited the writes of several tablets reports to the log that all of them are in sstables when a
+    /// part is.
     HeirDiscardsAll,
-    /// The flush of what was written before a long write tells the log that the long write is in an sstable too.
+    /// The flush of what was written before a long write reports to the log that the long write is in an sstable too.
     FlushedWithWhatWasBefore,
     /// A batch that one replica alone had is written again without a note when a tablet of it has moved.
     BatchAgainWithoutNote,
@@ -126,7 +126,7 @@ pub enum Bug {
     HalvedFile,
     /// A table is split or merged by what members said of its tablets before the last split or merge.
     StaleFigures,
-    /// A write that comes while a tablet is copied goes to the replicas that are read alone.
+    /// A write that arrives while a tablet is copied is sent only to the replicas that are read.
     UndoubledWrite,
     /// A replica that must have every acknowledged write copies one other replica.
     OneSource,

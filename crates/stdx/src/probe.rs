@@ -30,7 +30,7 @@ thread_local! {
     static WATCHER: std::cell::RefCell<Option<Watcher>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Tells a function of every acknowledgement in this thread as long as it lives.
+/// Passes every acknowledgement in this thread to a function as long as it lives.
 #[derive(Debug)]
 pub struct Watch(());
 
@@ -55,7 +55,7 @@ thread_local! {
     static STEP_WATCHER: std::cell::RefCell<Option<StepWatcher>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Tells a function of every [`step`] in this thread as long as it lives.
+/// Passes every [`step`] in this thread to a function as long as it lives.
 #[derive(Debug)]
 pub struct StepWatch(());
 
@@ -175,13 +175,13 @@ mod tests {
 
     #[test]
     fn a_step_is_told_to_whoever_watches_and_costs_no_words_otherwise() {
-        step(|| panic!("nobody watches"));
+        step(|| panic!("there is no watch"));
         let seen = Rc::new(RefCell::new(Vec::new()));
         let told = seen.clone();
         let watch = StepWatch::new(move |words| told.borrow_mut().push(words));
         step(|| "one".to_owned());
         drop(watch);
-        step(|| panic!("nobody watches any more"));
+        step(|| panic!("the watch is gone"));
         assert_eq!(*seen.borrow(), ["one"]);
     }
 }

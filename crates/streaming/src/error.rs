@@ -17,7 +17,7 @@ pub enum Refusal {
     NotHere,
     /// Sstables of the range are quarantined, and the copy would lack what they had. Their names.
     Missing(String),
-    /// One of both nodes has truncated the table, and the other has not yet; or it was truncated meanwhile.
+    /// One of both nodes has truncated the table, and the other has not yet; or it was truncated during the copy.
     Truncated,
     /// As many streams are open as may be.
     Overloaded,
@@ -53,7 +53,7 @@ pub enum StreamError {
     NotHere,
     /// A truncation that must come before is not done here yet.
     NotTruncated,
-    /// The table was dropped or truncated here meanwhile, or a tablet left.
+    /// The table was dropped or truncated here during the copy, or a tablet left.
     Lost(Lost),
     /// The source has other columns of the table: one of both nodes has not followed a schema change yet.
     SchemaDiffers,

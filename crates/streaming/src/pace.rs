@@ -28,7 +28,7 @@ const RATE_MAX: f64 = 4e9;
 const SLOWER: f64 = 0.7;
 /// And after any other.
 const FASTER: f64 = 1.01;
-/// Of the time that passes, how much the thread may wait for a processor: the requests that come then wait with it.
+/// Of the time that passes, how much the thread may wait for a processor: requests that arrive then wait with it.
 const WAITED_MAX: f64 = 0.02;
 /// Of the time that passes, how much the thread may run: what runs longer keeps what comes in line.
 const RAN_MAX: f64 = 0.6;
@@ -53,7 +53,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// This shard now. `None` where the kernel does not tell, which is so in the simulator.
+    /// This shard now. `None` where the kernel does not report it, as in the simulator.
     fn now() -> Option<Self> {
         Some(Self {
             at: runtime::now(),

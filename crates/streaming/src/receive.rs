@@ -41,7 +41,7 @@ const READ_TIMEOUT: Duration = Duration::from_mins(2);
 const RETRIES: u32 = 5;
 /// The pause before the first repetition; each further one is twice as long.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// How often a target that waits for its own bandwidth tells the source that it is there.
+/// How often a target that waits for its own bandwidth signals to the source that it is there.
 const KEEP_OPEN_PERIOD: Duration = SESSION_IDLE.checked_div(4).expect("four is not zero");
 /// Bytes of a file between two syncs.
 const SYNC_BYTES: u64 = 64 << 20;
@@ -293,7 +293,7 @@ async fn is_answered(call: &mut Option<First>) -> bool {
     }
 }
 
-/// Waits until the bandwidth of the class allows so many bytes, and keeps the stream open meanwhile.
+/// Waits until the bandwidth of the class allows so many bytes, and keeps the stream open while it waits.
 async fn spend(asking: &Asking<'_>, stream: StreamId, bytes: u64) -> Result<(), StreamError> {
     let mut spending = pin!(asking.stop.control.spend_on_shard(bytes));
     loop {

@@ -279,7 +279,7 @@ async fn pull_from(
     taken
 }
 
-/// Tells the source that the stream is over.
+/// Notifies the source that the stream is over.
 fn close(asking: &Asking<'_>, stream: StreamId) {
     let (rpc, source) = (Rc::clone(asking.rpc), *asking.source);
     drop(runtime::spawn(async move {

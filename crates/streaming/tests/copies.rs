@@ -162,7 +162,7 @@ fn several_ranges_are_copied_as_one_sstable_for_each_of_the_sources() {
 fn ranges_with_more_bytes_than_one_copy_should_have_come_in_several_from_all_sources() {
     let mut cluster = Cluster::new(4, &[WHOLE, WHOLE, WHOLE]);
     let rows = cluster.on(0, |local| fill(local, 1000));
-    // The summary of a small sstable tells nothing of its middle, so each range counts for all of it. The second has
+    // The summary of a small sstable says nothing about its middle, so each range counts for all of it. The second has
     // what the first has not, and more of it.
     cluster.on(1, |local| async move {
         for k in KEYS..5 * KEYS {

@@ -70,7 +70,7 @@ static AGGREGATES: Definition = Definition {
     options: Options::WEEK_OF_GRACE,
 };
 
-/// What ScyllaDB tells of keyspaces besides, under its names. Its drivers take a keyspace for one with tablets when
+/// What ScyllaDB adds about keyspaces, under its names. Its drivers take a keyspace for one with tablets when
 /// `initial_tablets` is there.
 static SCYLLA_KEYSPACES: Definition = Definition {
     keyspace: "system_schema",
@@ -79,7 +79,7 @@ static SCYLLA_KEYSPACES: Definition = Definition {
     options: Options::WEEK_OF_GRACE,
 };
 
-/// What ScyllaDB tells of tables besides. Its drivers ask for the partitioner, which is null where it is Murmur3.
+/// What ScyllaDB adds about tables. Its drivers ask for the partitioner, which is null where it is Murmur3.
 static SCYLLA_TABLES: Definition = Definition {
     keyspace: "system_schema",
     cql: "scylla_tables (keyspace_name text, table_name text, cdc frozen<map<text, text>>, in_memory boolean, \

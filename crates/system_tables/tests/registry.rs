@@ -1,4 +1,4 @@
-//! What a registry takes and tells.
+//! What a registry takes and returns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

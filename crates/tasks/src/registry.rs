@@ -312,7 +312,7 @@ impl Tasks {
         entry.result.get().cloned()
     }
 
-    /// Tells a task, and those below it, to end soon without a result. Nothing happens to those that have ended, and to
+    /// Asks a task, and those below it, to end soon without a result. Nothing happens to those that have ended, and to
     /// those below it that cannot be stopped.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub enum Module {
     Quarantine,
     /// Keeping sstables under a name.
     Snapshot,
-    /// Operations of the cluster: nodes that come and go, replications that change.
+    /// Operations of the cluster: nodes that join or leave, replications that change.
     NodeOps,
     /// Moving tablets.
     Tablets,
@@ -91,7 +91,7 @@ pub struct Spec {
     pub keyspace: String,
     /// On which table; empty for none or many.
     pub table: String,
-    /// What else tells it apart, such as a snapshot's name.
+    /// What else identifies it, such as a snapshot's name.
     pub entity: String,
     /// On which shard; None for several.
     pub shard: Option<u32>,
@@ -165,7 +165,7 @@ pub struct Status {
     pub keyspace: String,
     /// On which table.
     pub table: String,
-    /// What else tells it apart.
+    /// What else identifies it.
     pub entity: String,
     /// On which shard.
     pub shard: Option<u32>,

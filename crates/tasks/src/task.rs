@@ -269,11 +269,11 @@ impl JobControl {
 /// Bytes between two looks of a job at its control.
 const STEP_BYTES: u64 = 256 << 10;
 
-/// Tells a job's control of bytes, a few hundred kilobytes at a time.
+/// Reports bytes to a job's control, a few hundred kilobytes at a time.
 #[derive(Debug)]
 pub struct Meter {
     control: JobControl,
-    /// Bytes that progress was not told of, of all that there are to do.
+    /// Bytes not reported to progress yet, of all that there are to do.
     left: u64,
     done: u64,
     unpaid: u64,

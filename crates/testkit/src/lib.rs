@@ -132,7 +132,7 @@ impl Suite {
                 text.push(line);
             }
             if !has_answer {
-                return Err(format!("line {}: no line {SEPARATOR} behind this input", first + 1));
+                return Err(format!("line {}: no line {SEPARATOR} after this input", first + 1));
             }
             let is_fenced = lines.next_if(|(_, line)| *line == SEPARATOR).is_some();
             let mut expected: Vec<&str> = Vec::new();
@@ -178,7 +178,7 @@ fn print(suite: &Suite, answers: &[String]) -> String {
     out + &suite.trailer + "\n"
 }
 
-/// The cases whose answers are not those of the file, told one by one.
+/// The cases whose answers are not those of the file, one by one.
 fn differences(path: &str, suite: &Suite, answers: &[String]) -> Vec<String> {
     let cases = suite.cases.iter().zip(answers);
     let wrong = cases.filter(|(case, answer)| case.expected != **answer);
@@ -320,6 +320,6 @@ last
     #[test]
     fn an_input_without_an_answer_is_refused_with_its_line() {
         let refused = Suite::parse("a\n----\nb\n\nc\nd\n").expect_err("it has no answer");
-        assert_eq!(refused, "line 5: no line ---- behind this input");
+        assert_eq!(refused, "line 5: no line ---- after this input");
     }
 }

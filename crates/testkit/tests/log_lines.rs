@@ -1,4 +1,4 @@
-//! The log lines of the product and what is written about them tell the same story:
+//! The log lines of the product and what is written about them agree:
 //!
 //! - `docs/logs.md` names every message at ERROR, WARN and INFO, in a table of a chapter or, without an explanation, in
 //!   the list at its end, and names none that no source has;

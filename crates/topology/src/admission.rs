@@ -95,14 +95,14 @@ pub struct JoinFacts {
 pub enum Admission {
     /// A new node.
     Join {
-        /// To be applied in order.
+        /// Apply them in order.
         commands: Vec<TopologyCommand>,
         /// It owns nothing of the ring.
         is_empty_receiver: bool,
     },
     /// A member that was restarted.
     Restart {
-        /// To be applied in order; none when nothing has changed.
+        /// Apply them in order; none when nothing has changed.
         commands: Vec<TopologyCommand>,
     },
 }
@@ -239,7 +239,7 @@ impl fmt::Display for Refusal {
             Self::NotAMember(host_id) => write!(
                 f,
                 "The node's files are of this cluster, but host id {host_id} never was a member of it. \
-                 Start the node on an empty data directory, and load its data with the tools if it is wanted."
+                 Start the node on an empty data directory, and load its data with the tools if it is needed."
             ),
             Self::LostFiles(host_id) => write!(
                 f,
@@ -267,15 +267,15 @@ impl fmt::Display for Refusal {
             ),
             Self::LocationChanged { from, to } => write!(
                 f,
-                "The node stood in datacenter {} rack {}, and now says {} rack {}; its replicas were placed by the former. \
-                 Restore the snitch's settings, or decommission the node and let it join anew.",
+                "The node was in datacenter {} rack {}, and now says {} rack {}; its replicas were placed by the former. \
+                 Restore the snitch's settings, or decommission the node and let it join again.",
                 from.datacenter, from.rack, to.datacenter, to.rack
             ),
             Self::NoShards => f.write_str("The node has no shards. Start it with at least 1 shard (--smp)."),
             Self::TokensChanged { from, to } => write!(
                 f,
-                "The node owns {from} tokens and now comes with {to} others; who owns what would change without the data. \
-                 Restore num_tokens and initial_token, or decommission the node and let it join anew."
+                "The node owns {from} tokens and now comes with {to} others; ownership would change without its data. \
+                 Restore num_tokens and initial_token, or decommission the node and let it join again."
             ),
             Self::AddressInUse { address, by, is_alive } => {
                 write!(f, "Address {address} is that of node {by}, which is ")?;
@@ -306,7 +306,7 @@ impl fmt::Display for Refusal {
                  node and let it join as a new one on an empty data directory.",
             ),
             Self::FirstWithoutTokens => f.write_str(
-                "The node forms a cluster, and with join_ring: false nobody would own the token ring. Start a node with join_ring: true first, or correct the seeds.",
+                "The node forms a cluster, and with join_ring: false no node would own the token ring. Start a node with join_ring: true first, or correct the seeds.",
             ),
             Self::Excluded(host_id) => write!(
                 f,
@@ -411,7 +411,7 @@ fn restart(
             asks_from: asking.internode,
         });
     }
-    // A node that fell while it joined may not have noted the cluster yet, and holds nothing.
+    // A node that crashed while it joined may not have noted the cluster yet, and holds nothing.
     if request.cluster_id.is_none() && node.state != NodeState::Joining {
         return Err(Refusal::LostFiles(host_id));
     }
@@ -443,7 +443,7 @@ fn restart(
         }
     }
     let mut commands = Vec::new();
-    // A node that fell while it joined, before the other was given up.
+    // A node that crashed while it joined, before the other was given up.
     let replaced = match node.state {
         NodeState::Joining => replaced(topology, request, facts)?,
         NodeState::Normal | NodeState::Leaving | NodeState::Left => None,

@@ -71,7 +71,7 @@ pub struct TableInput<'a> {
 /// Where a table's tablets go that are pieces: cut at arbitrary tokens.
 #[derive(Clone, Copy, Debug)]
 pub enum Conversion<'a> {
-    /// Those of each group come to have the same replicas; see [`TabletMap::aligned`].
+    /// Those of each group get the same replicas; see [`TabletMap::aligned`].
     Align,
     /// To where this map of the token ring has their tokens, or will have them when its transitions have ended.
     ToRing(&'a TabletMap),
@@ -247,7 +247,7 @@ pub struct Plan {
     pub relocations: Vec<Relocation>,
     /// The tables that should have another number of tablets, and that number. One without a step waits for moves.
     pub wanted: Vec<(usize, u32)>,
-    /// What is wanted and cannot be done, with the number of tablets.
+    /// What is required and cannot be done, with the number of tablets.
     pub unmet: Vec<Unmet>,
     /// Tablets whose repair, replication, drain or spread waits because limits are reached.
     pub deferred: u64,

@@ -142,7 +142,7 @@ pub struct ClockVerdict {
     /// How far the clock is ahead, in microseconds: of the cluster's median, or where only a step is seen, of where it
     /// was.
     pub ahead_us: i64,
-    /// The offset by which the node tells the time.
+    /// The offset by which the node computes the time.
     pub believed_us: i64,
 }
 

@@ -92,7 +92,7 @@ impl std::error::Error for DecodeError {}
 /// The header before a body.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
-    /// Tells the values apart.
+    /// Distinguishes the values.
     pub(crate) kind: u8,
     /// The format this release writes, and the latest it reads.
     pub(crate) format: u8,

@@ -28,7 +28,7 @@ use crate::node::{HostId, Loss, NODES_MAX, Node, NodeState, TOKENS_PER_NODE_MAX,
 /// One change of the topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TopologyCommand {
-    /// A node comes in, as `Joining`; the first of a cluster may come as `Normal`.
+    /// A node joins, as `Joining`; the first of a cluster may join as `Normal`.
     AddNode(Box<Node>),
     /// A node changes its state.
     SetState {
@@ -432,7 +432,7 @@ impl Topology {
     }
 
     /// Makes the next owners of the token ring its owners: nodes that join and have tokens are full members, and nodes
-    /// that leave have no tokens any more. Those that were given up meanwhile leave from now on.
+    /// that leave have no tokens any more. Those that were given up during the change leave from now on.
     pub fn end_ring_change(&mut self) {
         for node in self.nodes.values_mut() {
             match node.state {

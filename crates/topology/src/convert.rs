@@ -7,7 +7,7 @@
 //! - [`TabletMap::cut`] cuts a map at more tokens. The ring's map, cut where tablets of equal size end, is the first
 //!   map of a table that leaves the ring.
 //! - [`TabletMap::aligned`] makes one tablet of each group, when the pieces of each have the same replicas.
-//! - [`TabletMap::says_the_same`] tells whether two maps have the same replicas for every token: then a table may go
+//! - [`TabletMap::says_the_same`] says whether two maps have the same replicas for every token: then a table may go
 //!   from one to the other.
 
 use crate::resize::{ResizeError, have_same_replicas};

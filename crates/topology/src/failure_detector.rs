@@ -16,7 +16,7 @@
 //! they are for it.
 //!
 //! *Damping.* A peer becomes `Up` again after several acks in a row. It is two at first, and twice as many each time
-//! that it went down, up to `recovery_acks_max`; after `calm` without another fall it is two again. A node that was
+//! that it went down, up to `recovery_acks_max`; after `calm` without going down again it is two again. A node that was
 //! itself stopped (a paused process, a long system call) receives nothing from any peer; when a tick comes late, the
 //! time lost is not counted against the peers.
 //!

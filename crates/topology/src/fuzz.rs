@@ -71,7 +71,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         MoveStep::encode(&steps()),
     ];
     let mut seeds: Vec<Vec<u8>> = sealed.iter().map(|bytes| bytes[..bytes.len() - 4].to_vec()).collect();
-    seeds.push(b"# Where it stands\ndc=DC1\nrack = RAC1\ndc_suffix=_x\nprefer_local=true\n".to_vec());
+    seeds.push(b"# Where it is\ndc=DC1\nrack = RAC1\ndc_suffix=_x\nprefer_local=true\n".to_vec());
     seeds.push(b"class=NetworkTopologyStrategy\nDC1=3\nDC2=1/0\nreplication_factor=2".to_vec());
     seeds.push(b"class=NetworkTopologyStrategy\nDC1=['r1', 'it''s']\nDC2=[]".to_vec());
     seeds.push(b"class=SimpleStrategy\nreplication_factor=3".to_vec());

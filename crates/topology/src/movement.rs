@@ -57,7 +57,7 @@ pub enum MoveStep {
     Begin {
         /// The tablet.
         tablet: TabletId,
-        /// Its replicas. When they are others, the step does not fit.
+        /// Its replicas. If they differ, the step does not fit.
         replicas: ReplicaList,
         /// Its replicas after the move.
         next: ReplicaList,

@@ -188,7 +188,7 @@ impl Topology {
         &self.cluster_name
     }
 
-    /// Tells this cluster from another of the same name.
+    /// Distinguishes this cluster from others of the same name.
     #[must_use]
     pub fn cluster_id(&self) -> Uuid {
         self.cluster_id

@@ -125,7 +125,7 @@ pub fn tablets_per_shard(topology: &Topology, replication: &Replication, goal: f
 }
 
 /// The tablets of a new table: `initial` of them, rounded up to a power of two, or as few as [`even_tablet_count`]
-/// says. Where there are fewer nodes than copies wanted, each has one.
+/// says. Where there are fewer nodes than required copies, each has one.
 ///
 /// # Errors
 /// When no node can hold any, or there are to be too many.

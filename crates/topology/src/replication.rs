@@ -313,7 +313,7 @@ impl fmt::Display for PlacementError {
         match self {
             Self::UnknownDatacenter { datacenter, known } => write!(
                 f,
-                "Unrecognized datacenter {datacenter}: no node stands there; the datacenters are {}",
+                "Unrecognized datacenter {datacenter}: it has no nodes; the datacenters are {}",
                 known.join(", ")
             ),
             Self::NotEnoughNodes {

@@ -1,6 +1,6 @@
 //! How a node learns its datacenter and rack.
 //!
-//! Each node tells its own location when it joins, and others read it from the topology; so a snitch is asked for one
+//! Each node reports its own location when it joins, and others read it from the topology; so a snitch is asked for one
 //! node only, its own.
 
 use std::fmt;

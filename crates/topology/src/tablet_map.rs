@@ -32,7 +32,7 @@ pub const TABLETS_MAX: u32 = 1 << 22;
 const LOG2_MAX: u8 = 22;
 const CHUNK_LOG2: u32 = 10;
 const CHUNK_TABLETS: usize = 1 << CHUNK_LOG2;
-/// The most replicas of a tablet: what a count of seven bits tells.
+/// The most replicas of a tablet: the maximum of a count of seven bits.
 pub(crate) const REPLICAS_MAX: usize = 127;
 
 /// A copy of a tablet: node and shard.

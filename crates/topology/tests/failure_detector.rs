@@ -390,8 +390,8 @@ fn a_refused_connection_has_helpers_asked_at_once() {
 }
 
 proptest! {
-    // Where nodes have one another to ask, messages lost in a row can have any of them declared dead, if only the time
-    // is long enough: it must be rare, and whether the cases have one is not to change from run to run.
+    // Where nodes have one another to ask, messages lost in a row can make any of them look dead, if only the time is
+    // long enough: it must be rare, and whether the cases have one is not to change from run to run.
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(40) })]
 
     #[test]

@@ -374,13 +374,13 @@ fn a_node_whose_settings_do_not_fit_may_not_join_and_is_told_what_to_do() {
         (
             old(1, |r| r.node.location.datacenter = "dc7".to_owned()),
             &[2],
-            "The node stood in datacenter dc1 rack r1, and now says dc7 rack r1",
+            "The node was in datacenter dc1 rack r1, and now says dc7 rack r1",
             "Restore the snitch's settings",
         ),
         (
             old(1, |r| r.node.location.rack = "r7".to_owned()),
             &[2],
-            "The node stood in datacenter dc1 rack r1, and now says dc1 rack r7",
+            "The node was in datacenter dc1 rack r1, and now says dc1 rack r7",
             "Restore the snitch's settings",
         ),
         (

@@ -424,11 +424,11 @@ fn what_cannot_be_placed_is_refused_with_what_lacks() {
         ),
         (
             place_tablets(t, &unknown, 4),
-            "Unrecognized datacenter dc9: no node stands there; the datacenters are dc1, dc2",
+            "Unrecognized datacenter dc9: it has no nodes; the datacenters are dc1, dc2",
         ),
         (
             ring_map(t, &unknown),
-            "Unrecognized datacenter dc9: no node stands there; the datacenters are dc1, dc2",
+            "Unrecognized datacenter dc9: it has no nodes; the datacenters are dc1, dc2",
         ),
         (
             place_tablets(t, &keyspace("NetworkTopologyStrategy dc1:1"), 3),

@@ -166,7 +166,7 @@ const fn double_key(bytes: [u8; 8]) -> i64 {
 #[inline]
 const fn uuid_halves(bytes: [u8; 16]) -> (u64, u64) {
     let bits = u128::from_be_bytes(bytes);
-    #[expect(clippy::cast_possible_truncation, reason = "each half is wanted by itself")]
+    #[expect(clippy::cast_possible_truncation, reason = "each half is used by itself")]
     ((bits >> 64) as u64, bits as u64)
 }
 

@@ -40,7 +40,7 @@ pub enum CqlType {
     Int,
     /// Signed 16-bit integer.
     SmallInt,
-    /// UTF-8 text; `varchar` is another name for it.
+    /// UTF-8 text; `varchar` is its alias.
     Text,
     /// Nanoseconds since midnight, 64 bits.
     Time,

@@ -14,7 +14,7 @@ pub enum TypeError {
     WrongLiteral {
         /// The kind.
         kind: LiteralKind,
-        /// The literal as it stood in the statement.
+        /// The literal as written in the statement.
         text: String,
         /// The type of its receiver.
         of: CqlType,

@@ -24,7 +24,7 @@ use crate::error::TypeError;
 /// The most digits a number may have in a statement: reading them takes time that grows with their square.
 pub const NUMBER_DIGITS_MAX: usize = 65_536;
 
-/// What a lexer can tell of a literal by itself.
+/// What a lexer knows of a literal without its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LiteralKind {
     /// `'text'`; its text is without the quotes.

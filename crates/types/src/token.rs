@@ -110,7 +110,7 @@ const BLOCKS_PER_STEP: usize = preempt::STEP_BYTES / 16;
 fn mix_blocks((mut h1, mut h2): (u64, u64), blocks: &[[u8; 16]]) -> (u64, u64) {
     for block in blocks {
         let block = u128::from_le_bytes(*block);
-        #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is used")]
         let (k1, k2) = (block as u64, (block >> 64) as u64);
         h1 ^= mix_k1(k1);
         h1 = h1

@@ -43,7 +43,7 @@ struct Parser<'a, 'r> {
     resolve: &'r Resolver<'r>,
 }
 
-/// An identifier, and whether it stood in double quotes.
+/// An identifier, and whether it was in double quotes.
 struct Word {
     text: String,
     is_quoted: bool,

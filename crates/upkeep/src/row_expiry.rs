@@ -31,7 +31,7 @@ struct Passes {
 /// What passes have done on a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RowExpiryCounts {
-    /// Passes that came to their ends.
+    /// Passes that ended.
     pub passes: u64,
     /// Tables that were looked through.
     pub tables: u64,

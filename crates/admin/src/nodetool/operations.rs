@@ -69,7 +69,7 @@ fn removal<'w>(words: &[&'w str]) -> Result<(&'w str, String), String> {
     let ignored: Vec<&str> = attached.chain(given.option("ignore_nodes")).collect();
     match given.words.as_slice() {
         ["force"] => Err(
-            "removenode: there is nothing to force: the removal goes on until its copies are rebuilt; `removenode status` says what it waits for".to_owned(),
+            "removenode: there is nothing to force: the removal continues until its copies are rebuilt; `removenode status` says what it waits for".to_owned(),
         ),
         [host_id] => Ok((host_id, ignored.join(","))),
         _ => Err("removenode: expected one HOST_ID".to_owned()),

@@ -77,8 +77,8 @@ pub(super) async fn repair_cluster(client: &mut Client, words: &[&str]) -> Resul
         .map_or(("", &[][..]), |(first, rest)| (*first, rest))
     else {
         return Err(match words.first() {
-            Some(&"cleanup") => "cluster cleanup: each node removes by itself what others own now, auto_cleanup_delay_in_seconds after the token ring came to rest; `cleanup` has one node do \
-                                 it now"
+            Some(&"cleanup") => "cluster cleanup: each node removes by itself what others own now, auto_cleanup_delay_in_seconds after the last change of the token ring; `cleanup` does it on \
+                                 one node now"
                 .to_owned(),
             _ => format!("cluster: expected {CLUSTER_USAGE}"),
         });
@@ -146,7 +146,7 @@ fn refusal(option: &str) -> Option<&'static str> {
             "every repair compares all replicas of a range at once, and its bandwidth is limited with tasks limits repair: leave the option out"
         }
         "-j" | "--job-threads" => "how many tables are repaired at once is the node's affair: leave the option out",
-        "-tr" | "--trace" => "repairs are not traced: tasks list repair shows what goes on",
+        "-tr" | "--trace" => "repairs are not traced: tasks list repair shows the running ones",
         "-vd" | "--validate" => {
             "sstables that are marked as repaired are not compared alone: -full compares everything"
         }

@@ -464,7 +464,7 @@ fn count(call: &Call, is_live: bool) -> Answer {
     Ok(json!(members.iter().filter(|m| m.is_live == is_live).count()))
 }
 
-/// There is no gossip whose generation others could tell: the node answers for itself.
+/// There is no gossip, so no generation of other nodes: the node answers for itself.
 fn generation(call: &Call) -> Answer {
     let (member, node) = (call.member()?, call.operator.node());
     Ok(json!(if member.host_id == node.host_id {

@@ -39,7 +39,7 @@ pub(super) const ROUTES: &[Route] = &[
     .takes(&[("hosts", "their host ids, separated by commas")]),
     Route::get(
         "/ceto/operations",
-        "What goes on with the members and their data: nodes that come and go, replications that change, moves for balance",
+        "Operations in progress: nodes that join or leave, changes of replication, moves for balance",
         Later(|c| Box::pin(operations(c))),
     ),
     Route::post(
@@ -65,7 +65,7 @@ pub(super) const ROUTES: &[Route] = &[
     ]),
     Route::post(
         "/storage_service/keyspace_cleanup/{keyspace}",
-        "Remove what the node has of tokens that are not its own, wait for it, and say what was removed",
+        "Remove data of tokens that the node does not own, wait for it, and say what was removed",
         Later(|c| Box::pin(cleanup(c))),
     )
     .takes(&[("cf", "tables of the keyspace, separated by commas; all without it")]),

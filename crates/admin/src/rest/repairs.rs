@@ -13,7 +13,7 @@ const INCREMENTAL_MODE: &str = "incremental: leave out what earlier repairs have
 pub(super) const ROUTES: &[Route] = &[
     Route::post(
         "/ceto/cluster/repair",
-        "Have every node repair its ranges of these tables, and wait until none is left",
+        "Repair the ranges of every node of these tables, and wait until none is left",
         Later(|c| Box::pin(repair_cluster(c))),
     )
     .takes(&[
@@ -56,7 +56,7 @@ pub(super) const ROUTES: &[Route] = &[
         ("kn", "keyspaces, separated by commas; all of users without it"),
         ("cf", "tables of the keyspace, separated by commas; all without it"),
         ("primary", "true: only ranges of which the node is the first replica"),
-        ("start_token", "only tokens behind this one"),
+        ("start_token", "only tokens greater than this one"),
         ("end_token", "only tokens up to this one"),
         (
             "datacenters",

@@ -21,7 +21,7 @@ impl Parser<'_> {
 
     fn describe_subject(&mut self) -> Parse<DescribeSubject> {
         use Keyword as K;
-        // Most of these words are also names, which what follows tells.
+        // Most of these words are also names; the next token decides.
         let named = self.is_name(self.ahead(1));
         let last =
             matches!(self.ahead(1).kind, TokenKind::End | TokenKind::Semicolon) || self.ahead(1).keyword == K::With;

@@ -72,7 +72,7 @@ pub enum ChangeKind {
     Created,
     /// It is not as it was.
     Updated,
-    /// It is no more.
+    /// It was dropped.
     Dropped,
 }
 

@@ -13,7 +13,7 @@ const OPTION: &str = "enforce_rack_list";
 /// racks would move data. `racks` are those of each datacenter that have nodes which hold data.
 ///
 /// # Errors
-/// When there are fewer racks than copies wanted, or a list of racks would be a number again.
+/// When there are fewer racks than requested copies, or a list of racks would be a number again.
 pub(super) fn expand(
     keyspace: &str,
     replication: &mut BTreeMap<String, String>,

@@ -164,7 +164,7 @@ fn custom(class: &str) -> Result<CqlType, CompileError> {
     let mut words = class.split(|c: char| !c.is_ascii_alphanumeric());
     if let Some(word) = words.find(|word| WITHOUT_NAME.contains(word)) {
         return Err(CompileError::Invalid(format!(
-            "Type {class} is not supported as a column's type: no type of CQL stands for {word}"
+            "Type {class} is not supported as a column's type: no type of CQL represents {word}"
         )));
     }
     let parsed = match CqlType::from_marshal_name(class) {

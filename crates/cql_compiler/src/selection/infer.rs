@@ -1,4 +1,4 @@
-//! The types of selectors, told from inside out.
+//! The types of selectors, inferred from inside out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ impl Inferred {
     }
 }
 
-/// Tells types of selectors on one table, and remembers them.
+/// Infers types of selectors on one table, and keeps them.
 pub(super) struct Inference<'a> {
     pub(super) scope: &'a Scope<'a>,
     pub(super) table: &'a Table,
@@ -218,7 +218,7 @@ impl<'a> Inference<'a> {
                     possible: both(key.possible, value.possible),
                 }
             }
-            // A tuple only where one is wanted.
+            // A tuple only where one is expected.
             Selector::Tuple(elements) if elements.len() == 1 => self.infer(&elements[0])?,
             Selector::Tuple(elements) => {
                 let known = elements.iter().map(|e| self.infer(e)).collect::<Result<Vec<_>, _>>()?;
@@ -242,7 +242,7 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// The type of a selector that must tell its own, or be made of literals that have a type by default.
+    /// The type of a selector that must have one by itself, or be made of literals that have a type by default.
     pub(super) fn type_of(&self, selector: &Selector) -> Result<CqlType, CompileError> {
         let known = self.infer(selector)?.exact.or_else(|| self.default_type(selector));
         known.ok_or_else(|| {

@@ -174,7 +174,7 @@ fn steps_of_texts(arguments: &MultiValue) -> u64 {
 }
 
 /// A function that makes texts of its arguments, without the addresses that Lua shows tables and functions as: they
-/// would tell a client where the server's memory is, and differ from node to node.
+/// would show a client where the server's memory is, and differ from node to node.
 fn shown(lua: &Lua, budget: &Rc<Budget>, from: &Table, name: &str) -> mlua::Result<Function> {
     let original: Function = from.raw_get(name)?;
     let budget = budget.clone();

@@ -536,7 +536,7 @@ fn a_sync_point_of_more_shards_is_reached_when_their_files_are_gone_whoever_has_
         second.write().expect("the disk takes it");
         assert!(first.is_reached(&point) && second.is_reached(&point), "these are later");
     });
-    // More shards again, of which the third writes anew.
+    // More shards again, of which the third writes new hints.
     machine.run(move || async move {
         let shards: Vec<Rc<Hints>> = (0..3).map(|shard| start(of(shard, 3))).collect();
         note(&shards[2], 30..35);

@@ -55,7 +55,7 @@ fn a_power_loss_does_not_bring_back_hints_that_were_handed_over() {
             note(&hints, 0..10);
             hints.sync(None).await.expect("the disk works");
             replay(&hints, &Rc::default()).await.expect("the replica lives");
-            // Nothing waits, so nothing of the table is left that a file would have to tell of.
+            // Nothing waits, so nothing of the table is left that a file would have to record.
             hints.truncate(TABLE).await.expect("the disk works");
         });
         let sent = sent_after_a_power_loss(&mut machine);

@@ -54,7 +54,7 @@ fn waits_for(metadata: &Metadata, stands: &TableBalance) -> String {
                 size::text(*bytes)
             )
         }
-        _ if stands.wanted < stands.tablets => "pairs of its tablets to come to the same shards".to_owned(),
+        _ if stands.wanted < stands.tablets => "pairs of its tablets to be on the same shards".to_owned(),
         _ => "other tablets to be where they should be".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! The node's switches, and what operators look up in it: they ask shard 0, which has all shards answer.
+//! The node's switches, and what operators look up in it: they ask shard 0, which asks all shards.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

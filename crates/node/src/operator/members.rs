@@ -26,7 +26,7 @@ pub(super) fn clock(verdict: &topology::ClockVerdict) -> Clock {
         Judged::Suspect(ClockDoubt::Outvoted) => (ClockState::Suspect, "the other nodes disagree"),
         Judged::OutOfService => (ClockState::OutOfService, "the other nodes disagree"),
     };
-    #[expect(clippy::cast_precision_loss, reason = "an offset is told in seconds")]
+    #[expect(clippy::cast_precision_loss, reason = "an offset is shown in seconds")]
     let ahead_seconds = verdict.ahead_us as f64 / 1e6;
     Clock {
         state,

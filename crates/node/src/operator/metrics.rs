@@ -289,7 +289,7 @@ fn paused_readers(shard: &mut Shard, counts: PausedCounts) {
     shard.gauge("paused_readers_bytes", help, counts.bytes as u64);
     let help = "Pages that ended inside a partition, with their reader kept for the next page.";
     shard.count("pages_paused_total", help, counts.paused);
-    let help = "Pages that went on with the reader of the page before.";
+    let help = "Pages that resumed the reader of the previous page.";
     shard.count("pages_resumed_total", help, counts.resumed);
     let help = "Readers that were dropped before the next page: their files were replaced, or memory was short.";
     shard.count("paused_readers_dropped_total", help, counts.dropped);
@@ -436,7 +436,7 @@ fn conditional(shard: &mut Shard, metrics: &Metrics) {
         ),
         (
             "cas_unknown_total",
-            "Conditional statements whose client was told that the outcome is unknown.",
+            "Conditional statements that were answered with an unknown outcome.",
             metrics.cas_unknown,
         ),
     ];

@@ -172,7 +172,7 @@ async fn clean_up(engine: &Rc<Engine>, tasks: &Arc<Tasks>, what: Selection) -> R
     Ok(cleaned.into_iter().map(shown).collect())
 }
 
-/// Does work of an operator's as a task: what it comes to is how the task ends.
+/// Does an operator's work as a task, which ends with the result of the work.
 pub(super) async fn as_task<T, E: std::fmt::Display>(
     tasks: &Arc<Tasks>,
     spec: Spec,

@@ -85,8 +85,8 @@ fn told(tables: &[Arc<Table>], outcomes: Vec<Outcome>) -> Result<Vec<RepairedTab
     }
 }
 
-/// Has every node repair the ranges of these tables of which it is the first replica, and waits until none is left. How
-/// many there were.
+/// Makes every node repair the ranges of these tables of which it is the first replica, and waits until none is left.
+/// How many there were.
 ///
 /// # Errors
 /// A sentence with what is not repaired: a node is down, or a range fails again and again.

@@ -182,7 +182,7 @@ pub(crate) enum Loss {
 }
 
 /// Keeps what tables have, and what of them is in memory, before it is deleted; `schema` is that in which they are. A
-/// table without data leaves no snapshot. It is held that no tablet moves meanwhile.
+/// table without data leaves no snapshot. No tablet moves during it.
 ///
 /// # Errors
 /// When something could not be kept.

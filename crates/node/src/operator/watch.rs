@@ -3,7 +3,7 @@
 //! The operations in progress follow from the metadata ([`Cluster::operations`]), so each node reports the same ones.
 //! Each node keeps a task of its own for each operation: `nodetool tasks` lists it, waits for it and aborts it, at any
 //! node. The metadata say what is left. The total and the start time are what this node has seen: after a restart both
-//! begin anew.
+//! begin again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ fn kind(kind: OperationKind) -> &'static Kind {
     }
 }
 
-/// What tells an operation apart.
+/// What identifies an operation.
 type Name = (OperationKind, Option<HostId>, Option<String>);
 
 /// What a keyspace says of its replication and of tablets.

@@ -51,7 +51,7 @@ pub(crate) struct NodeInfo {
     pub(crate) host_id: Uuid,
     /// Where other nodes reach it.
     pub(crate) listen_address: IpAddr,
-    /// The address it tells other nodes to use.
+    /// The address that it announces to other nodes.
     pub(crate) broadcast_address: IpAddr,
     /// Where clients reach it.
     pub(crate) rpc_address: IpAddr,

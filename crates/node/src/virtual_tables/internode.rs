@@ -95,7 +95,7 @@ async fn counted(part: fn(&Rpc) -> Vec<(Uuid, Counted)>) -> BTreeMap<Uuid, Count
     nodes
 }
 
-/// The key of a node's row; None of a node that is in the cluster no more.
+/// The key of a node's row; None for a node that is no longer in the cluster.
 fn key(host_id: Uuid) -> Option<Row> {
     let engine = Engine::local();
     let view = engine.coordinator.view();

@@ -371,7 +371,7 @@ async fn caches() -> Vec<Row> {
     vec![cache("chunks", &chunks), cache("rows", &rows)]
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio is told with a few digits")]
+#[expect(clippy::cast_precision_loss, reason = "a ratio is shown with a few digits")]
 fn cache(name: &str, cache: &Cache) -> Row {
     let count = |count: Option<u64>| count.map_or(Cell::Null, Cell::count);
     let requests = cache.hits.map(|(hits, misses)| hits + misses);
@@ -415,7 +415,7 @@ async fn queries() -> Vec<Row> {
     rows.collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts are told in floating point")]
+#[expect(clippy::cast_precision_loss, reason = "counts are shown as floating point")]
 async fn cql_metrics() -> Vec<Row> {
     let of_shard = async |_: Rc<Engine>| {
         let server = runtime::local::<Server>();
@@ -503,7 +503,7 @@ async fn thread_pools() -> Vec<Row> {
 }
 
 /// Compactions of tablets that run.
-#[expect(clippy::cast_precision_loss, reason = "a ratio is told with a few digits")]
+#[expect(clippy::cast_precision_loss, reason = "a ratio is shown with a few digits")]
 fn sstable_tasks() -> Vec<Row> {
     let engine = Engine::local();
     let mut running = engine.coordinator.shard().tasks().list(Module::Compaction, true);

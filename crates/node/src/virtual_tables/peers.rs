@@ -256,7 +256,7 @@ impl Content for StatusContent {
     }
 }
 
-/// Each node's part of the token ring, by host id: a token owns what lies between the one before and itself.
+/// Each node's part of the token ring, by host id: a token owns the range between the previous one and itself.
 fn ownership<'a>(nodes: impl Iterator<Item = (Uuid, &'a [String])>) -> BTreeMap<Uuid, f32> {
     let mut ring: Vec<(i64, Uuid)> = nodes
         .flat_map(|(host, tokens)| tokens.iter().filter_map(move |token| Some((token.parse().ok()?, host))))

@@ -114,7 +114,7 @@ fn all_columns(cql: &'static str, known: Vec<(&'static str, Cell)>) -> Row {
 
 // --- members ---------------------------------------------------------------------------------------------------------
 
-/// `system_views.gossip_info`: the members, this node among them. The metadata group tells nodes of each other, so
+/// `system_views.gossip_info`: the members, this node among them. Nodes learn of each other from the metadata group, so
 /// there are no versions of single facts.
 struct GossipInfo(Arc<About>);
 

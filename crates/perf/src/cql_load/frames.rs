@@ -222,7 +222,7 @@ impl<'a> ResponseFrame<'a> {
     }
 }
 
-/// What follows the text of a WRITE_TIMEOUT: consistency level, answers received, answers wanted, kind of write.
+/// What follows the text of a WRITE_TIMEOUT: consistency level, answers received, answers required, kind of write.
 fn is_of_conditional_write(behind_text: &[u8]) -> bool {
     behind_text.get(10..).is_some_and(|kind| kind.starts_with(b"\0\x03CAS"))
 }

@@ -106,7 +106,7 @@ struct Pending<P> {
     free: RefCell<Vec<u16>>,
     slot_freed: Notify,
     all_sent: Cell<bool>,
-    /// No more answers will be read.
+    /// No further answers will be read.
     reader_ended: Cell<bool>,
 }
 

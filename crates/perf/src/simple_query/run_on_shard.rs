@@ -37,7 +37,7 @@ pub(super) struct Bench {
     operations: Option<u64>,
     consistency: Consistency,
     flush: bool,
-    /// Shards that have come to each place where all wait for each other.
+    /// Shards that have reached each barrier.
     arrived: [AtomicU32; 3],
     results: Results,
 }
@@ -81,7 +81,7 @@ impl Bench {
         match (result, &mut *results) {
             (Ok(Some(result)), Ok(results)) => results.push(result),
             (Err(error), Ok(_)) => *results = Err(error),
-            // Another shard has failed before, and its error is the one to tell.
+            // Another shard has failed before, and its error is reported.
             (_, _) => {}
         }
     }

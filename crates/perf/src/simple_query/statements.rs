@@ -19,7 +19,7 @@ pub(super) struct Statements {
     pub(super) made_by: Vec<String>,
     /// The table's name.
     pub(super) table: &'static str,
-    /// The statement that is measured; each `{n}` is another number each time.
+    /// The statement that is measured; each `{n}` is replaced by a new number each time.
     pub(super) measured: String,
     /// What it binds before the key.
     pub(super) bound: Option<Vec<u8>>,

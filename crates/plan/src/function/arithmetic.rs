@@ -217,7 +217,7 @@ fn in_integers(operator: ArithmeticOperator, left: i64, right: i64) -> Result<i6
 fn in_floats(operator: ArithmeticOperator, left: &Number, right: &Number) -> Result<f32, Problem> {
     let narrow = |n: &Number| match n {
         Number::Float(x) => *x,
-        #[expect(clippy::cast_precision_loss, reason = "the nearest float is wanted")]
+        #[expect(clippy::cast_precision_loss, reason = "the nearest float is the result")]
         other => other.to_i64() as f32,
     };
     let (left, right) = (narrow(left), narrow(right));

@@ -348,7 +348,7 @@ fn parse(text: &str) -> Result<Json, String> {
     match reader.peek() {
         // What comes after the first value is not read, as in Cassandra; a number must end where it ends.
         Some(found) if is_number && reader.at == end => {
-            Err(format!("unexpected '{found}' behind the value, at byte {}", reader.at))
+            Err(format!("unexpected '{found}' after the value, at byte {}", reader.at))
         }
         _ => Ok(json),
     }
@@ -650,7 +650,7 @@ mod tests {
         (
             "int",
             "5x",
-            "! execution of 'system.fromjson[text]' failed: Could not decode JSON string '5x': unexpected 'x' behind the value, at byte 1",
+            "! execution of 'system.fromjson[text]' failed: Could not decode JSON string '5x': unexpected 'x' after the value, at byte 1",
         ),
         (
             "int",

@@ -142,13 +142,13 @@ impl Mask {
     }
 }
 
-/// The type of an argument that tells its own.
+/// The type of an argument that has one by itself.
 fn known(name: &str, signature: &str, argument: &dyn Argument) -> Result<CqlType, PlanError> {
     let found = argument.known_type();
     found.ok_or_else(|| cannot_infer(name, signature, argument))
 }
 
-/// The type of an argument that must be one of these; the first of them when it does not tell its own.
+/// The type of an argument that must be one of these; the first of them if it has no type by itself.
 fn one_of(name: &str, argument: &dyn Argument, wanted: &[CqlType], words: &str) -> Result<CqlType, PlanError> {
     match argument.known_type() {
         None => Ok(wanted[0].clone()),

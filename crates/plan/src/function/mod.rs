@@ -105,7 +105,7 @@ pub trait Argument {
     fn text(&self) -> String;
     /// Whether a bind marker is in it.
     fn has_marker(&self) -> bool;
-    /// Its type, when it tells its own.
+    /// Its type, if it has one by itself.
     fn known_type(&self) -> Option<CqlType>;
     /// How many elements a list of terms has.
     fn elements(&self) -> Option<usize> {

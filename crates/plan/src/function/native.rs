@@ -99,7 +99,7 @@ pub(crate) fn candidates(
             Ok(Some(vec![function.generic()]))
         }
         "fromjson" | "from_json" => match receiver {
-            // What it gives is what is wanted.
+            // Its result has the requested type.
             Some(wanted) => {
                 check_from_json(name, arguments)?;
                 let scalar = Scalar::FromJson(wanted.clone());
@@ -131,7 +131,7 @@ pub(crate) fn candidates(
     }
 }
 
-/// `from_json` takes one text, and tells so in words of its own.
+/// `from_json` takes one text, and has an error message of its own.
 fn check_from_json(name: &str, arguments: &[&dyn Argument]) -> Result<(), PlanError> {
     let [argument] = arguments else {
         return Err(wrong_count(name, "text"));
@@ -216,7 +216,7 @@ pub(crate) fn wrong_count(name: &str, signature: &str) -> PlanError {
     ))
 }
 
-/// The refusal of an argument that does not tell its type to a function that takes several.
+/// The refusal of an argument without a type of its own to a function that takes several types.
 pub(crate) fn cannot_infer(name: &str, signature: &str, argument: &dyn Argument) -> PlanError {
     PlanError::Invalid(format!(
         "Cannot infer type of argument {} in call to function system.{name}({signature}): use type casts to disambiguate",

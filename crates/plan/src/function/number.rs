@@ -88,9 +88,9 @@ impl Number {
     fn to_f32(&self) -> f32 {
         match self {
             Self::Float(x) => *x,
-            #[expect(clippy::cast_precision_loss, reason = "the nearest float is wanted")]
+            #[expect(clippy::cast_precision_loss, reason = "the nearest float is the result")]
             Self::Integer(n) => *n as f32,
-            #[expect(clippy::cast_possible_truncation, reason = "the nearest float is wanted")]
+            #[expect(clippy::cast_possible_truncation, reason = "the nearest float is the result")]
             Self::Double(x) => *x as f32,
             Self::VarInt(n) => n.to_f32().unwrap_or(f32::NAN),
             Self::Decimal(d) => decimal_text(d).map_or(f32::NAN, |text| text.parse().unwrap_or(f32::NAN)),
@@ -101,7 +101,7 @@ impl Number {
         match self {
             Self::Float(x) => (*x).into(),
             Self::Double(x) => *x,
-            #[expect(clippy::cast_precision_loss, reason = "the nearest double is wanted")]
+            #[expect(clippy::cast_precision_loss, reason = "the nearest double is the result")]
             Self::Integer(n) => *n as f64,
             Self::VarInt(n) => n.to_f64().unwrap_or(f64::NAN),
             Self::Decimal(d) => decimal_text(d).map_or(f64::NAN, |text| text.parse().unwrap_or(f64::NAN)),

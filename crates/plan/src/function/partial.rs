@@ -205,7 +205,7 @@ mod tests {
         out
     }
 
-    /// What aggregates come to over these values in one piece, and in two that meet at each place, through bytes.
+    /// Results of aggregates over these values in one piece, and in two pieces split at each position and encoded.
     #[track_caller]
     fn check(aggregate: &Aggregate, values: &[Option<Vec<u8>>]) {
         let over = |values: &[Option<Vec<u8>>]| {

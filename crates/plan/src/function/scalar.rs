@@ -296,7 +296,7 @@ fn round_double(x: f64) -> f64 {
     let rounded = if x - whole >= 0.5 { whole + 1.0 } else { whole };
     #[expect(clippy::cast_possible_truncation, reason = "saturates, as Java's conversion does")]
     let integer = rounded as i64;
-    #[expect(clippy::cast_precision_loss, reason = "the nearest double is wanted")]
+    #[expect(clippy::cast_precision_loss, reason = "the nearest double is the result")]
     let rounded = integer as f64;
     rounded
 }
@@ -307,7 +307,7 @@ fn round_float(x: f32) -> f32 {
     let rounded = if x - whole >= 0.5 { whole + 1.0 } else { whole };
     #[expect(clippy::cast_possible_truncation, reason = "saturates, as Java's conversion does")]
     let integer = rounded as i32;
-    #[expect(clippy::cast_precision_loss, reason = "the nearest float is wanted")]
+    #[expect(clippy::cast_precision_loss, reason = "the nearest float is the result")]
     let rounded = integer as f32;
     rounded
 }

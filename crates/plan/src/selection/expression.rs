@@ -33,7 +33,7 @@ pub(super) struct Input<'a> {
     pub(super) ctx: &'a BindContext<'a>,
 }
 
-/// What is wanted of the times of elements.
+/// Which of the elements' times are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// That of the one element.
@@ -75,7 +75,7 @@ pub enum Expression {
         cells: Box<Expression>,
         /// How long they have to live.
         is_ttl: bool,
-        /// What is wanted of them.
+        /// Which of them are selected.
         wanted: Wanted,
     },
     /// A value that is null when a part of the row is.

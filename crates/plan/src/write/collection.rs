@@ -108,7 +108,7 @@ fn malformed(column: &Column) -> PlanError {
     PlanError::invalid(format!("Invalid value for collection column {}", column.name))
 }
 
-/// Refuses a bound list with an element of 0 bytes where these mean null: clients could not tell it from one.
+/// Refuses a bound list with an element of 0 bytes where these mean null: clients could not distinguish it from one.
 fn check_bound(column: &Column, operand: &Operand, value: &[u8]) -> Result<(), PlanError> {
     let CqlType::List(element) = &column.cql_type else {
         return Ok(());

@@ -83,13 +83,13 @@ pub enum Part {
 /// What a condition asks of a column or its part.
 #[derive(Clone, Debug)]
 pub enum ConditionTest {
-    /// To be in this relation to a value of its type.
+    /// It is in this relation to a value of its type.
     Compare(Comparison, Operand),
-    /// To be one of the alternatives.
+    /// It is one of the alternatives.
     In(InOperand),
-    /// To be none of them.
+    /// It is none of them.
     NotIn(InOperand),
-    /// To be a text like this pattern.
+    /// It is a text that matches this pattern.
     Like(Operand),
     /// To have this element, or this value of a map.
     Contains(Operand),

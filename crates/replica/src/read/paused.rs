@@ -1,13 +1,13 @@
 //! Readers of partitions that a page left in the middle, kept for the page that follows.
 //!
-//! A reader keeps its position in each of its files: a page that begins anew looks each of them up again, reads their
-//! indexes and decodes a block from its beginning. A kept reader resumes instead, if the page asks for exactly what the
-//! reader has left and the tablet's version is still the reader's. What was written since is in the memtables of that
-//! version, which are read anew after the row with which the last page ended.
+//! A reader keeps its position in each of its files: a page without it looks each of them up again, reads their indexes
+//! and decodes a block from its beginning. A kept reader resumes instead, if the page asks for exactly what the reader
+//! has left and the tablet's version is still the reader's. What was written since is in the memtables of that version,
+//! which are read again after the row with which the last page ended.
 //!
 //! The last block that a reader gave is kept with it, since a page may end inside it. Merging is idempotent, so the
-//! part of it that the page did not use is a source like any other: what memtables say of the same rows by then is
-//! merged with it.
+//! part of it that the page did not use is a source like any other: what memtables now have of the same rows is merged
+//! with it.
 //!
 //! A version that is replaced takes its readers with it, for they hold its files open and its memtables in memory.
 //! Beyond that there is one limit of memory for all readers of a shard; the one that was kept longest goes first.

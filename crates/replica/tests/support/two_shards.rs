@@ -236,8 +236,8 @@ impl Local {
         }
     }
 
-    /// What a node does when its tablets are others; `beside` runs between two steps. False where the disk does not let
-    /// it: a node would try again.
+    /// What a node does when its tablets have changed; `beside` runs between two steps. False where the disk refuses: a
+    /// node would try again.
     pub async fn reconcile(&self, ranges: &Ranges, mut beside: impl AsyncFnMut(&Self, &str)) -> bool {
         let cuts = cuts(ranges);
         let before = [0, 1].map(|shard: usize| {

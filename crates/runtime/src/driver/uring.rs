@@ -6,7 +6,7 @@
 //! let finish.
 //!
 //! The ring is set up so that the kernel does the work of completions only when we enter it, and raises `TASKRUN` in
-//! shared memory meanwhile: `completion_waits` is one load. The completion queue cannot lose entries (`NODROP`): what
+//! shared memory until then: `completion_waits` is one load. The completion queue cannot lose entries (`NODROP`): what
 //! overflows is kept by the kernel and fetched by the next visit, which always asks for events.
 
 use super::Wait;

@@ -210,7 +210,7 @@ impl Disk {
         self.file(number).sync();
     }
 
-    /// A sync that fails: by chance each dirty sector is durable all the same; what the others come to, `bytes` says.
+    /// A sync that fails: by chance each dirty sector is durable all the same; `bytes` says what becomes of the others.
     /// `below(n)` is a number below n.
     pub(crate) fn fail_sync(&mut self, number: FileNumber, bytes: FailedSync, mut below: impl FnMut(u64) -> u64) {
         self.file(number).fail_sync(bytes, &mut below);

@@ -219,7 +219,7 @@ impl Simulation {
         }
     }
 
-    /// Tells the process to end, as SIGTERM does.
+    /// Asks the process to end, as SIGTERM does.
     pub fn terminate(&mut self, node: NodeId) {
         let machine = self.world.node(node);
         machine.terminating.set(true);

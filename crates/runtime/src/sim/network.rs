@@ -622,7 +622,7 @@ impl Drop for SimulatedListener {
     }
 }
 
-/// What a connection attempt came to.
+/// Result of a connection attempt.
 type Attempt = Rc<RefCell<(Option<io::Result<End>>, Option<Waker>)>>;
 
 pub(crate) async fn connect(target: SocketAddr) -> io::Result<Arc<SimulatedEnd>> {

@@ -182,7 +182,7 @@ fn elements_of(row: &BTreeMap<String, Value>) -> impl Iterator<Item = i32> + '_ 
 /// Describes an element that is before another one though it must be after it, if there is one.
 fn misplaced(elements: &[(i32, Added)], has_one_clock: bool) -> Option<String> {
     for (at, (before, one)) in elements.iter().enumerate() {
-        for (behind, other) in &elements[at + 1..] {
+        for (next, other) in &elements[at + 1..] {
             let is_later = |later: &Added, earlier: &Added| {
                 let settled = earlier.acknowledged.map(|time| time + SAME_TIME_MILLIS);
                 has_one_clock && settled.is_some_and(|time| time < later.sent)
@@ -193,7 +193,7 @@ fn misplaced(elements: &[(i32, Added)], has_one_clock: bool) -> Option<String> {
                 (true, true) if is_later(other, one) => "which was put in front afterwards",
                 _ => continue,
             };
-            return Some(format!("{before} stands before {behind}, {why}"));
+            return Some(format!("{before} is before {next}, {why}"));
         }
     }
     None

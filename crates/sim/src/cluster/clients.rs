@@ -51,7 +51,7 @@ pub(crate) fn partition_of_b(p: i32) -> i32 {
 
 pub(crate) const TABLE_T: &str = "k.t (p int PRIMARY KEY, v int)";
 const TABLE_I: &str = "k.i (p int, c int, v int, PRIMARY KEY (p, c)) WITH tombstone_gc = {'mode': 'immediate'}";
-/// How much of a statement a failure tells.
+/// How much of a statement a failure shows.
 const STORY_CHARS_MAX: usize = 240;
 /// Longer than any coordinator takes.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -608,7 +608,9 @@ impl Clients {
                 // Where elements are is read first.
                 let is_read = keys[0].0 == X && matches!(code, READ_TIMEOUT | READ_FAILURE);
                 if !is_read && !matches!(code, OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE) {
-                    self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
+                    self.fail(format!(
+                        "{story}: an error that the test does not expect, {code:#x}: {message}"
+                    ));
                 }
                 (message, true)
             }
@@ -786,7 +788,7 @@ impl Clients {
                 };
                 let mut history = self.history.borrow_mut();
                 let before: BTreeMap<Key, i32> = keys.iter().copied().zip(floors).collect();
-                // What began to be written meanwhile may be there too.
+                // Writes that began during the read may be there too.
                 let meanwhile = values
                     .keys()
                     .filter(|key| !before.contains_key(key))
@@ -810,7 +812,7 @@ impl Clients {
             Outcome::Answer(Answer::Error { code, message }) => {
                 if !matches!(code, UNAVAILABLE | OVERLOADED | READ_TIMEOUT | READ_FAILURE) {
                     self.fail(format!(
-                        "{}: an error that nobody promised, {code:#x}: {message}",
+                        "{}: an error that the test does not expect, {code:#x}: {message}",
                         story()
                     ));
                 }

@@ -121,13 +121,13 @@ impl Partition {
         let Some((value, timestamp)) = found else {
             let is_promised = promised.floor != i64::MIN;
             return if is_promised {
-                Err("nothing is there, and nobody deletes".to_owned())
+                Err("nothing is there, and there are no deletions".to_owned())
             } else {
                 Ok(())
             };
         };
         let Some(write) = self.writes.get_mut(&value) else {
-            return Err(format!("{value} is there, which nobody wrote"));
+            return Err(format!("{value} is there, which no client wrote"));
         };
         if write.is_refused {
             return Err(format!(
@@ -163,7 +163,7 @@ impl Partition {
             .find(|(of, last)| *of == connection && *of != NO_CONNECTION && *last > value)
         {
             return Err(format!(
-                "{value} is there, but {later} was written behind it over the same connection"
+                "{value} is there, but {later} was written after it over the same connection"
             ));
         }
         self.seen = Some(value);
@@ -284,7 +284,9 @@ impl Clients {
                     CAS_WRITE_UNKNOWN,
                 ];
                 if !usual.contains(&code) {
-                    self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
+                    self.fail(format!(
+                        "{story}: an error that the test does not expect, {code:#x}: {message}"
+                    ));
                 }
                 let lacks_files = level == Level::All && code == READ_FAILURE && message.contains(LACKS_A_FILE);
                 let is_explained = was_faulty || self.promises.may_lack_files && lacks_files;
@@ -374,7 +376,9 @@ impl Clients {
                     READ_FAILURE,
                 ];
                 if code != UNAVAILABLE && !usual.contains(&code) {
-                    self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
+                    self.fail(format!(
+                        "{story}: an error that the test does not expect, {code:#x}: {message}"
+                    ));
                 }
                 // A replica without the state of its acceptor cannot take a decision.
                 let lacks_state = guess.is_some() && level == Level::All && code == WRITE_TIMEOUT;

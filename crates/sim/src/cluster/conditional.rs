@@ -256,7 +256,9 @@ impl Clients {
                     // The rows that the condition is about are read first.
                     OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE | CAS_WRITE_UNKNOWN | READ_TIMEOUT | READ_FAILURE
                 ) {
-                    self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
+                    self.fail(format!(
+                        "{story}: an error that the test does not expect, {code:#x}: {message}"
+                    ));
                 }
                 // A decision that all replicas are to know: one that has no state of its acceptor cannot note it.
                 let lacks_state = level == Level::All && code == WRITE_TIMEOUT;
@@ -314,7 +316,9 @@ impl Clients {
                     code,
                     UNAVAILABLE | OVERLOADED | READ_TIMEOUT | READ_FAILURE | WRITE_TIMEOUT | CAS_WRITE_UNKNOWN
                 ) {
-                    self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
+                    self.fail(format!(
+                        "{story}: an error that the test does not expect, {code:#x}: {message}"
+                    ));
                 }
                 self.explain(was_faulty, || format!("{story}: {message}"));
                 Some(false)

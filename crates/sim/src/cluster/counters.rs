@@ -3,8 +3,8 @@
 //! What a read at an overlapping level may return lies between two sums. The increments that were acknowledged before
 //! it was sent count surely. Those that were under way then or began until it was answered, and those whose outcome is
 //! unknown, count or not: the positive ones belong to the upper sum, the negative ones to the lower. What was
-//! acknowledged before a TRUNCATE was sent does not count after its answer, and what was under way meanwhile counts or
-//! not. An increment that its coordinator refused to begin never counts. So where all ended well, only one value is
+//! acknowledged before a TRUNCATE was sent does not count after its answer, and what was in progress during it counts
+//! or not. An increment that its coordinator refused to begin never counts. So where all ended well, only one value is
 //! right.
 
 use std::cell::RefCell;
@@ -157,7 +157,9 @@ impl Clients {
                 if code == UNAVAILABLE {
                     self.counters[p].borrow_mut().refused(number);
                 } else if !matches!(code, OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE) {
-                    self.fail(format!("{text}: an error that nobody promised, {code:#x}: {message}"));
+                    self.fail(format!(
+                        "{text}: an error that the test does not expect, {code:#x}: {message}"
+                    ));
                 }
                 (message, true)
             }
@@ -192,7 +194,9 @@ impl Clients {
             }
             Outcome::Answer(Answer::Error { code, message }) => {
                 if !matches!(code, UNAVAILABLE | OVERLOADED | READ_TIMEOUT | READ_FAILURE) {
-                    self.fail(format!("{text}: an error that nobody promised, {code:#x}: {message}"));
+                    self.fail(format!(
+                        "{text}: an error that the test does not expect, {code:#x}: {message}"
+                    ));
                 }
                 self.explain(was_faulty, || format!("{text} by node {node}: {message}"));
                 Some(false)

@@ -30,8 +30,8 @@ pub struct ClusterFaults {
     pub reshards: bool,
     /// A datacenter, or where there is one only some of the nodes, is cut off from the rest.
     pub wide_splits: bool,
-    /// From the beginning to the end some requests between nodes come twice, and some after those that were sent after
-    /// them. That explains no error.
+    /// From the beginning to the end some requests between nodes arrive twice, and some after those that were sent
+    /// after them. That explains no error.
     pub disturbed_messages: bool,
     /// A sync fails once; the kernel drops the bytes, or keeps them as clean or as dirty.
     pub failed_syncs: bool,
@@ -63,7 +63,7 @@ pub struct ClusterFaults {
     /// A keyspace is repaired.
     pub repairs: bool,
     /// A node is down for longer than the tables' grace, which the workload must say ([`super::Workload::grace`]).
-    /// Hints for it expire meanwhile.
+    /// Hints for it expire before it is back.
     pub outages: bool,
 }
 

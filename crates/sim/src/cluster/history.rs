@@ -315,7 +315,7 @@ impl Register {
             return Ok(());
         }
         match self.writes.get(&value) {
-            None => return Err(format!("{value} is there, which nobody wrote")),
+            None => return Err(format!("{value} is there, which no client wrote")),
             Some(write) if write.effect.deletes() => {
                 return Err(format!("{value} is there, which was the timestamp of a deletion"));
             }
@@ -457,7 +457,7 @@ impl History {
         self.repaired = None;
     }
 
-    /// It was done: all replicas have what was acknowledged before, unless replicas became others meanwhile.
+    /// It was done: all replicas have what was acknowledged before, unless the replicas changed during it.
     pub fn end_repair(&mut self) {
         let all = self.copies.all();
         for (key, timestamp) in self.repaired.take().into_iter().flatten() {
@@ -602,7 +602,7 @@ impl History {
             return if is_written {
                 Ok(())
             } else {
-                Err(format!("{key:?}: {value:?} is there, which nobody wrote"))
+                Err(format!("{key:?}: {value:?} is there, which no client wrote"))
             };
         }
         let checked = register.check(floor, least, span, value);

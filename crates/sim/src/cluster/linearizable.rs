@@ -9,14 +9,14 @@
 //! in time, it keeps every *configuration* that is possible: the rows, and which of the operations under way have taken
 //! place. When an operation is answered, it takes place in each configuration, perhaps after others that are under way
 //! (one that only looks does so as soon as it can); configurations in which it cannot are given up. When none is left,
-//! the answer was a lie.
+//! the answer was wrong.
 //!
 //! An operation without an answer would be under way until the end, and each one doubles the configurations. It is
 //! forgotten as soon as it has taken place in all of them, or can take place in none any more: it requires a value that
 //! is in none, and that no operation under way or to come sets. Of two configurations with the same rows that differ in
 //! such operations alone, the one in which fewer have taken place is kept, because whatever follows from the other
 //! follows from it ([`Frontier`]). A history that is too hard all the same is a failure of its own: it is not known
-//! whether it hides a lie.
+//! whether it hides a wrong answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,9 +1,9 @@
 //! What operators do to the cluster while it works: nodes leave, are replaced and join, keyspaces get other
 //! replications, go from the token ring to tablets and back, and are repaired.
 //!
-//! An [`Operation`] is begun by a fault of its kind and driven a step further now and then, whatever strikes meanwhile.
-//! What fails, is refused or gets no answer is asked for again. When all faults are healed, every operation ends within
-//! [`SETTLE_WAIT_MAX`].
+//! An [`Operation`] is begun by a fault of its kind and driven a step further now and then, whatever faults are
+//! injected. What fails, is refused or gets no answer is asked for again. When all faults are healed, every operation
+//! ends within [`SETTLE_WAIT_MAX`].
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -23,8 +23,8 @@ use crate::scenario::{Chance, Failure, panic_text};
 const FORM_WAIT_MAX: Duration = Duration::from_mins(3);
 /// After everything is healed, how long until every node has served QUORUM again.
 const SERVE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// How long after that until no error comes any more: a peer that fell often must answer sixteen pings before it is
-/// trusted again.
+/// How long after that until no error is expected any more: a peer that crashed often must answer sixteen pings before
+/// it is trusted again.
 const TRUST_WAIT: Duration = Duration::from_secs(20);
 /// When the clients rest, until nothing is under way any more: the network tries for a minute.
 const QUIET_WAIT: Duration = Duration::from_secs(75);
@@ -38,12 +38,12 @@ pub(super) const CLOCK_JUMP_MAX: Duration = Duration::from_hours(1);
 /// How far a clock jumps, either way, that stays wrong: any two that do are nearer to each other than what sends a node
 /// out of service.
 pub(super) const CLOCK_STEP_MAX: Duration = Duration::from_secs(25);
-/// How often the log tells the time.
+/// How often the log shows the time.
 const LOGGED_TIME_NANOS: u64 = 100_000_000;
 /// Where messages are repeated and overtaken: of a million, how many are one, and how many the other, unless the
 /// scenario says so.
 const DISTURBED_PER_MILLION: u64 = 30_000;
-/// Machines of each datacenter on which no node runs at first, where nodes come and go.
+/// Machines of each datacenter on which no node runs at first, where nodes join and leave.
 const SPARES: usize = 3;
 /// When everything is healed and all clients rest, until a node that has joined has copied its ranges of the token
 /// ring.
@@ -51,7 +51,7 @@ const PLACE_WAIT_MAX: Duration = Duration::from_mins(3);
 /// When everything is healed and all clients rest, until tablets are where they should be and even: moves go a few at a
 /// time, and sizes are asked for now and then.
 const BALANCE_WAIT_MAX: Duration = Duration::from_mins(4);
-/// For how much longer than the grace a node is down: compactions run meanwhile.
+/// For how much longer than the grace a node is down: compactions run in this time.
 const OUTAGE_BEYOND_GRACE: Duration = Duration::from_secs(15);
 /// How long until every member has reported that it is complete beyond what it did before: reports are made every
 /// twenty seconds, and lag by twice the longest timeout and ten seconds.
@@ -145,7 +145,7 @@ pub struct ClusterReport {
     pub faults: u64,
     /// What struck nodes, by kind, in the order of [`FAULTS`].
     pub faults_by_kind: [u64; FAULTS.len()],
-    /// Requests between nodes that came twice, or after later ones.
+    /// Requests between nodes that arrived twice, or after later ones.
     pub disturbed_messages: u64,
     /// What the clients did.
     pub counts: ClusterCounts,
@@ -536,9 +536,9 @@ impl Run<'_> {
         self.end()
     }
 
-    /// A node stays down until the tables' grace is over and the others have compacted what was deleted meanwhile; then
-    /// all is healed. In half of the cases no client reads, which would repair, before all members have reported that
-    /// they are complete. Then the others may forget what the node has missed unless they know that it did.
+    /// A node stays down until the tables' grace is over and the others have compacted what was deleted in that time;
+    /// then all is healed. In half of the cases no client reads, which would repair, before all members have reported
+    /// that they are complete. Then the others may forget what the node has missed unless they know that it did.
     fn outlast(&mut self) -> Result<(), String> {
         let grace = self.scenario.workload.grace.unwrap_or_default();
         let beyond = Duration::from_secs(u64::from(grace)) + OUTAGE_BEYOND_GRACE;
@@ -582,7 +582,7 @@ impl Run<'_> {
         })
     }
 
-    /// New nodes come to a cluster with data.
+    /// New nodes join a cluster with data.
     fn join(&mut self) -> Result<(), String> {
         let nodes = self.scenario.nodes();
         for node in nodes..nodes + self.scenario.joiners {
@@ -705,7 +705,7 @@ impl Run<'_> {
             return Err(text);
         }
         for node in 0..self.cluster.size() {
-            // One that comes may be refused until the dead node is known to be dead; its operator starts it again.
+            // One that joins may be refused until the dead node is known to be dead; its operator starts it again.
             if self.may_end[node] || self.operator.is_going(node) || self.operator.is_coming(node) {
                 continue;
             }

@@ -131,7 +131,7 @@ impl Clients {
             Ok(Ok(Answer::Error { code, message })) => {
                 if code != SERVER_ERROR {
                     self.fail(format!(
-                        "{text} by node {node}: an error that nobody promised, {code:#x}: {message}"
+                        "{text} by node {node}: an error that the test does not expect, {code:#x}: {message}"
                     ));
                 }
                 message

@@ -145,7 +145,7 @@ impl Run<'_> {
         true
     }
 
-    /// A node falls, and stays down until the round is over. One at a time: of two that miss the same deletion no
+    /// A node crashes, and stays down until the round is over. One at a time: of two that miss the same deletion no
     /// majority has it.
     fn begin_outage(&mut self, node: usize) -> bool {
         if self.outage.is_some() {
@@ -225,7 +225,7 @@ impl Run<'_> {
         }
     }
 
-    /// Has tablets of a node go to other shards of it, or to other nodes, some at the same time.
+    /// Moves tablets of a node to other shards of it, or to other nodes, some at the same time.
     fn move_tablets(&mut self, node: usize) {
         self.clients.history.borrow_mut().begin_move();
         let members = self.clients.members();

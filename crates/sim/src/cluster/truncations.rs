@@ -143,7 +143,9 @@ impl Clients {
             Outcome::Answer(Answer::Done) => return Ok(true),
             Outcome::Answer(Answer::Error { code, message }) => {
                 if !matches!(code, UNAVAILABLE | TRUNCATE_ERROR) {
-                    return Err(format!("{text}: an error that nobody promised, {code:#x}: {message}"));
+                    return Err(format!(
+                        "{text}: an error that the test does not expect, {code:#x}: {message}"
+                    ));
                 }
                 self.explain(was_faulty, || format!("{text}: {message}"));
             }

@@ -40,9 +40,9 @@ impl Clients {
         let is_chosen = self.workload.grace.is_some() && timestamp % 4 == 0;
         let using = format!("USING TIMESTAMP {timestamp}");
         match text.split_once(&using) {
-            Some((before, behind)) if is_chosen => {
+            Some((before, after)) if is_chosen => {
                 let seconds = 1 + timestamp / 4 % 60;
-                format!("{before}{using} AND TIMEOUT {seconds}s{behind}")
+                format!("{before}{using} AND TIMEOUT {seconds}s{after}")
             }
             _ => text.to_owned(),
         }

@@ -228,7 +228,7 @@ fn check_promoted(reader: &Reader, at: u64, len: usize, start: u64, end: u64) ->
             return Err(Error::damaged(
                 path,
                 at,
-                format!("index block {i} behind the one before"),
+                format!("index block {i} after the previous one"),
             ));
         }
         expected = block.offset + block.width;

@@ -113,7 +113,7 @@ fn mutation(table: &Table, k: u32, at: i64, len: Option<usize>) -> Vec<u8> {
     out
 }
 
-/// What a copy comes to, when it has ended.
+/// Result of a copy that has ended.
 pub type Pulling = Rc<RefCell<Option<Result<Pulled, StreamError>>>>;
 
 /// What a task on a node works with.
@@ -474,7 +474,7 @@ impl Cluster {
         }
     }
 
-    /// Runs until bytes of a copy have come to a node, and more are to come.
+    /// Runs until a node has received some bytes of a copy and not all.
     pub fn await_bytes(&mut self, number: usize) {
         self.slow_disks();
         let id = self.id(number);

@@ -1,14 +1,14 @@
 //! Tables that go from the token ring to tablets of equal size, or back ([`Conversion`]): which piece moves to which
 //! replicas.
 //!
-//! A piece moves to all of its next replicas at once. Replicas that stay keep their shards meanwhile; when the nodes
-//! are right, shards follow.
+//! A piece moves to all of its next replicas at once. Replicas that stay keep their shards until the nodes are right;
+//! then shards follow.
 //!
 //! **Why it ends.** On the way to the ring the goal of a piece depends on the ring alone, and each move brings a piece
 //! to its goal. On the way to tablets the goal of a group is the one of its pieces' replica sets with the lowest
-//! *cost*: the bytes that go to other nodes, then those that go to other shards. Sets with as many copies in each rack
-//! as there should be come first; where no piece has one, the tablet is spread when it is one. Each move lowers the
-//! cost of the goal, so the lowest cost falls with each move, and a group has finitely many sets of replicas.
+//! *cost*: the bytes that move to other nodes, then those that move to other shards. Sets with as many copies in each
+//! rack as there should be come first; where no piece has one, the tablet is spread when it is one. Each move lowers
+//! the cost of the goal, so the lowest cost falls with each move, and a group has finitely many sets of replicas.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ impl Planner<'_> {
             let holds = |replica: &Replica| self.cluster.node(replica.node).role == Role::Holds;
             !replicas.is_empty() && replicas.iter().all(holds) && self.is_as_wanted(piece)
         };
-        // Bytes that go to other nodes, then bytes that go to other shards.
+        // Bytes that move to other nodes, then bytes that move to other shards.
         let cost = |goal: &ReplicaList| -> (f64, f64) {
             let of = sets.iter().map(|(from, (_, bytes))| {
                 let arrives = goal.iter().filter(|to| !is_in(from, to.node)).count() as f64;

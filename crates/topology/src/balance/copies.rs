@@ -68,7 +68,7 @@ struct Tablet<'p> {
 /// The racks' bounds in one pool.
 struct PoolView<'p> {
     pool: &'p Pool,
-    /// Copies wanted.
+    /// Required copies.
     factor: u16,
     /// Copies for which there are nodes.
     possible: u16,
@@ -123,7 +123,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The tie is broken anew after each step, so neighbouring tablets do not go to the same sequence of nodes.
+    /// The tie is broken again after each step, so neighbouring tablets do not go to the same sequence of nodes.
     fn receiver_key(&self, number: u16) -> Receiver {
         let tie = mix(u64::from(number), self.steps.len() as u64);
         (ordered(self.fill(usize::from(number))), tie, number)
@@ -297,7 +297,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether replicas that stay must copy from each other before one goes.
+    /// Whether replicas that stay must copy from each other before one leaves.
     fn must_copy(&self, tablet: &Tablet<'_>, goes: Replica) -> bool {
         let next: ReplicaList = tablet
             .replicas

@@ -63,7 +63,7 @@ impl Planner<'_> {
         load >= self.options.load_min * shards
     }
 
-    /// The copies on those of the nodes that are wanted, by bin.
+    /// The copies on the selected nodes, by bin.
     fn items(&self, bins: &[Bin], metric: Metric, is_wanted: impl Fn(&Bin) -> bool) -> Vec<Vec<Item>> {
         let mut bin_of = vec![None; self.cluster.nodes.len()];
         for (at, bin) in bins.iter().enumerate().filter(|(_, bin)| is_wanted(bin)) {

@@ -1,4 +1,4 @@
-//! What is wanted and cannot be done.
+//! What is required and cannot be done.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -185,7 +185,7 @@ fn knows(engine: &Engine, feature: &str) -> bool {
 }
 
 /// Makes the replica here equal to those that a copy is from in all these ranges, on the shard that has them. How many,
-/// and the bytes that came.
+/// and the bytes received.
 async fn repair_with(copy: &Copy, ranges: &[TokenRange]) -> Result<(usize, u64), String> {
     let engine = Engine::local();
     let (rpc, store) = (runtime::local::<Rpc>(), engine.coordinator.shard().store(copy.table));

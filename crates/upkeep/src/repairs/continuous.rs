@@ -100,7 +100,7 @@ pub async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Duration>) {
             if !due.is_wanted && !wants.requested.borrow().is_empty() {
                 break;
             }
-            // It may have been repaired, or moved, meanwhile, or not be due any more because options have changed.
+            // It may have been repaired or moved since then, or not be due any more because options have changed.
             let until = compared_until(&engine, due.part.table, due.part.range);
             let (oldest, _) = oldest_allowed(&engine, due.part.table, threshold());
             if until > due.until || until >= oldest {
@@ -174,7 +174,7 @@ fn compared_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
 struct Own(RefCell<BTreeMap<TableId, OwnOfTable>>);
 
 struct OwnOfTable {
-    /// Tells when the shard has the table anew.
+    /// Detects when the shard has a new instance of the table.
     store: Weak<TableStore>,
     ranges: OwnRanges,
 }
@@ -308,7 +308,7 @@ fn due(engine: &Engine, threshold: Option<Duration>, waits: &BTreeMap<(TableId, 
     all
 }
 
-/// Has all shards of this node repair what an operator wants, and tells what is left.
+/// Makes all shards of this node repair what an operator requested, and returns what is left.
 pub async fn want(wanted: Wanted) -> Left {
     let mut left = Left::default();
     for shard in 0..runtime::shard_count() {

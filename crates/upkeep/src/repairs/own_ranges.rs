@@ -272,7 +272,7 @@ mod tests {
             (own.never(), own.oldest()),
             (u64::from(TABLETS).div_ceil(3) - 2, Some(30))
         );
-        // A tablet goes to another node first, and one comes.
+        // A tablet moves to another node first, and one arrives.
         let changed = moved(&moved(&map, 4, 2), 100_001, 1);
         own.follow(&changed, &[], &until);
         assert_eq!(own.looked_at, u64::from(TABLETS) + 2 * 1_024);

@@ -21,7 +21,7 @@ use crate::second;
 
 /// How often a range is repaired again that something in passing got in the way of.
 const ATTEMPTS: u32 = 3;
-/// How often a range is planned that goes to other replicas again and again.
+/// How often a range is planned that moves to other replicas again and again.
 const PLANS_MAX: u32 = 5;
 /// The pause between two attempts.
 const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ pub(super) struct Part {
     whole: Option<ReplicaList>,
 }
 
-/// The ranges of a table of which this node has a replica, in token order; `is_meant` tells with which other replicas
+/// The ranges of a table of which this node has a replica, in token order; `is_meant` says with which other replicas
 /// they are repaired.
 pub(super) fn parts(
     view: &ClusterView,
@@ -239,7 +239,7 @@ pub fn has_tablets(engine: &Engine, table: TableId) -> bool {
 
 /// Why a range is not repaired.
 pub(super) enum NotRepaired {
-    /// It went to other replicas meanwhile: what [`parts`] says of it now can be repaired.
+    /// It has moved to other replicas since: what [`parts`] now returns for it can be repaired.
     Moved,
     /// A sentence.
     Failed(String),
@@ -276,10 +276,10 @@ pub(super) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Resul
     }
 }
 
-/// What a range comes to in a plan: parts that can be repaired, and why others cannot.
+/// A range in a plan: parts that can be repaired, and why others cannot.
 pub(super) type Planned = (Vec<Part>, Vec<String>);
 
-/// Repairs a range with the replicas that it has when its turn comes. `plan` tells its parts at that moment; it is
+/// Repairs a range with the replicas that it has when its turn comes. `plan` returns its parts at that moment; it is
 /// asked again where a part goes to other replicas while it is repaired. One result for each part.
 pub(super) async fn repair_range(
     range: TokenRange,

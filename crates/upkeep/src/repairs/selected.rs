@@ -1,8 +1,8 @@
 //! Repairs of some tablets, or with some replicas, that an operator asks a node of the cluster for.
 //!
-//! The node that is asked tells all nodes (`everywhere.rs`), again and again, and each shard says how many
-//! ranges it has left. A shard repairs a range when its node is the first of the replicas that are meant. What a shard
-//! has begun it knows by the id of the request, in memory: a node that restarts begins again.
+//! The node that is asked sends the request to all nodes (`everywhere.rs`), again and again, and each shard says how
+//! many ranges it has left. A shard repairs a range when its node is the first of the replicas that are meant. What a
+//! shard has begun it knows by the id of the request, in memory: a node that restarts begins again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Jobs {
     }
 }
 
-/// Begins what is wanted of this shard, if it has not; what is left of it.
+/// Begins what is requested of this shard, if it has not. Returns what is left of it.
 pub(super) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Left {
     let (jobs, now) = (Jobs::local(), runtime::now());
     let mut jobs = jobs.0.borrow_mut();

@@ -170,7 +170,7 @@ pub(in crate::operator) fn handoff(state: &State, pending: &[Pending], missed: &
 /// What was started, and when.
 pub(in crate::operator) fn build(node: &Node) -> Vec<Metric> {
     let labels = vec![("version", node.version.clone()), ("release", node.release.clone())];
-    let help = "1, labelled with the version of ceto and the release of Cassandra that clients are told.";
+    let help = "1, labelled with the version of ceto and the release of Cassandra that it reports to clients.";
     vec![
         metric("build_info", help, labels, Value::Gauge(1.0)),
         gauge(
@@ -188,7 +188,7 @@ pub(in crate::operator) fn build(node: &Node) -> Vec<Metric> {
     ]
 }
 
-/// The process and the file systems of its directories. What the system does not tell is left out. Blocks.
+/// The process and the file systems of its directories. What the system does not report is left out. Blocks.
 pub(in crate::operator) fn machine(config: &Config) -> Vec<Metric> {
     let mut metrics = Vec::new();
     match runtime::process() {
