@@ -76,7 +76,7 @@ pub use own::{
 pub use rate::{Admission, Operation};
 pub use read::point::{Confirmation, PointRead, ReadDone};
 pub use read::{ReplicatedRead, Stretch};
-pub use replica::{InMemory, ReadOptions, RowBuffers, RowName, RowWanted};
+pub use replica::{InMemory, ReadOptions, RowBuffers, RowName, RowProjection};
 pub use replica::{Measured, MeasuredRow, Recorded, Touched};
 pub use tablet_version::VersionedTablet;
 pub use tombstones::{AcceptedLoss, HeldTombstones};

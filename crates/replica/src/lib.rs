@@ -64,7 +64,7 @@ pub use files::{INCOMING, STREAMS, TableCuts, TableFiles, UNOWNED, prepare_sstab
 pub use large::{Measured, MeasuredRow, Touched};
 pub use marks::{Inheritance, MarkError, RepairSet, forget_all_records};
 pub use memory::MemoryStats;
-pub use merged_row::{InMemory, RowBuffers, RowWanted};
+pub use merged_row::{InMemory, RowBuffers, RowProjection};
 pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{PlainRow, RowName, Sources, row_of};
 pub use quarantine::{DiskFailure, OnDiskFailure};

@@ -17,7 +17,7 @@ pub struct RowBuffers {
 }
 
 /// What a reader of a merged row wants of it.
-pub struct RowWanted<'r, C: Fn() -> Vec<u16>> {
+pub struct RowProjection<'r, C: Fn() -> Vec<u16>> {
     /// How the table's rows are packed.
     pub layout: &'r RowLayout,
     /// The second at which cells live or not.
@@ -45,7 +45,7 @@ impl Version {
     pub fn read_merged<R>(
         &self,
         row: RowName<'_>,
-        wanted: &RowWanted<'_, impl Fn() -> Vec<u16>>,
+        wanted: &RowProjection<'_, impl Fn() -> Vec<u16>>,
         buffers: &mut RowBuffers,
         f: impl FnOnce(Option<RowView<'_>>, Tombstone) -> R,
     ) -> InMemory<R> {
@@ -66,7 +66,7 @@ impl Version {
         &self,
         row: RowName<'_>,
         loaded: &CachedRow,
-        wanted: &RowWanted<'_, impl Fn() -> Vec<u16>>,
+        wanted: &RowProjection<'_, impl Fn() -> Vec<u16>>,
         buffers: &mut RowBuffers,
         f: impl FnOnce(Option<RowView<'_>>, Tombstone) -> R,
     ) -> Option<R> {
@@ -82,7 +82,7 @@ impl Version {
 #[inline]
 fn merge_row<R>(
     clustering: &[u8],
-    wanted: &RowWanted<'_, impl Fn() -> Vec<u16>>,
+    wanted: &RowProjection<'_, impl Fn() -> Vec<u16>>,
     (sources, cached): (&Sources<'_>, Option<&CachedRow>),
     (merged, other): (&mut Vec<u8>, &mut Vec<u8>),
     f: impl FnOnce(Option<RowView<'_>>, Tombstone) -> R,
@@ -139,7 +139,7 @@ fn merge_row<R>(
 #[cold]
 fn assemble_large_row(
     clustering: &[u8],
-    wanted: &RowWanted<'_, impl Fn() -> Vec<u16>>,
+    wanted: &RowProjection<'_, impl Fn() -> Vec<u16>>,
     (sources, cached): (&Sources<'_>, Option<&CachedRow>),
     (merged, other): (&mut Vec<u8>, &mut Vec<u8>),
 ) -> Tombstone {

@@ -21,9 +21,9 @@ const SHARDS_MAX: u32 = 64;
 /// The least time that a replica is given to answer.
 const ATTEMPT_MIN: Duration = Duration::from_millis(1);
 
-/// How much of what is found is wanted.
+/// How many results a request takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct ResultLimits {
     /// More results than this are in vain.
     pub results: u64,
     /// More memory than this is not there for them.
@@ -48,12 +48,12 @@ struct Gathering<W: Work> {
     /// See [`Work::encode`].
     for_peers: Option<Vec<u8>>,
     /// By span; what was found of it so far.
-    found: RefCell<Vec<Option<W::Found>>>,
+    found: RefCell<Vec<Option<W::Output>>>,
     /// By span: whether it is done.
     done: RefCell<Vec<bool>>,
     /// About how much memory it takes what was found.
     bytes: Cell<usize>,
-    wanted: Wanted,
+    limits: ResultLimits,
     error: RefCell<Option<W::Error>>,
     /// Its result is not awaited any more.
     is_over: Cell<bool>,
@@ -85,7 +85,7 @@ impl<W: Work> Gathering<W> {
     }
 
     /// Joins what was found to what is known of a span; it comes after that.
-    fn put(&self, index: usize, found: W::Found) -> Result<(), W::Error> {
+    fn put(&self, index: usize, found: W::Output) -> Result<(), W::Error> {
         self.bytes.set(self.bytes.get() + self.work.amount(&found).bytes);
         match &mut self.found.borrow_mut()[index] {
             Some(known) => self.work.join(known, found)?,
@@ -106,20 +106,20 @@ impl<W: Work> Gathering<W> {
 
     /// Whether what was found takes more memory than it may.
     fn is_too_much(&self) -> bool {
-        self.bytes.get() > self.wanted.bytes_max
+        self.bytes.get() > self.limits.bytes_max
     }
 
-    /// Whether no more is wanted: all spans are done, or those in front have more results than are wanted.
+    /// Whether all spans are done, or those in front have more results than the request takes.
     fn is_enough(&self) -> bool {
         let done = self.done.borrow();
         let in_front = done.iter().take_while(|is_done| **is_done).count();
         let results: u64 = (0..in_front).map(|index| self.results_of(index)).sum();
-        in_front == done.len() || results > self.wanted.results
+        in_front == done.len() || results > self.limits.results
     }
 
     /// Takes over an answer; what is left is in `tasks`. An answer after the end of the work is dropped: what was found
     /// is already given out.
-    fn take(&self, step: StepFound<W::Found>, tasks: &mut VecDeque<Task>) -> Result<(), W::Error> {
+    fn take(&self, step: StepFound<W::Output>, tasks: &mut VecDeque<Task>) -> Result<(), W::Error> {
         if self.is_over.get() {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl<W: Work> Gathering<W> {
             let index = task.index;
             self.put(index, found)?;
             task.span.place = Some(place);
-            if self.results_of(index) > self.wanted.results {
+            if self.results_of(index) > self.limits.results {
                 tasks.pop_front();
                 self.note_done(index);
             }
@@ -155,8 +155,8 @@ impl Coordinator {
         work: W,
         spread: Spread,
         level: Consistency,
-        wanted: Wanted,
-    ) -> Result<Near<W::Found>, W::Error> {
+        limits: ResultLimits,
+    ) -> Result<Near<W::Output>, W::Error> {
         let gathering = Rc::new(Gathering {
             for_peers: work.encode(),
             work,
@@ -166,7 +166,7 @@ impl Coordinator {
             found: RefCell::new(spread.shares.iter().map(|_| None).collect()),
             done: RefCell::new(vec![false; spread.shares.len()]),
             bytes: Cell::new(0),
-            wanted,
+            limits,
             error: RefCell::default(),
             is_over: Cell::new(spread.shares.is_empty()),
             changed: Notify::new(),
@@ -272,7 +272,7 @@ impl Coordinator {
         reader: Option<Replica>,
         spans: Vec<Span>,
         timeout: Duration,
-    ) -> Result<StepFound<W::Found>, W::Error> {
+    ) -> Result<StepFound<W::Output>, W::Error> {
         let Gathering {
             work,
             view,

@@ -154,7 +154,7 @@ pub(super) async fn serve<W: Work>(coordinator: &Coordinator, body: &[u8]) -> Ve
 }
 
 /// A shard's answer about work.
-pub fn encode_answer<W: Work>(answer: &Result<StepFound<W::Found>, W::Error>, work: &W) -> Vec<u8> {
+pub fn encode_answer<W: Work>(answer: &Result<StepFound<W::Output>, W::Error>, work: &W) -> Vec<u8> {
     let mut out = vec![ANSWER_FORMAT];
     match answer {
         Ok(step) => {
@@ -183,7 +183,7 @@ pub fn decode_answer<W: Work>(
     body: &[u8],
     work: &W,
     spans: usize,
-) -> Result<Result<StepFound<W::Found>, W::Error>, Malformed> {
+) -> Result<Result<StepFound<W::Output>, W::Error>, Malformed> {
     let reader = &mut Reader::new(body);
     if reader.get_u8()? != ANSWER_FORMAT {
         return Err(Malformed);

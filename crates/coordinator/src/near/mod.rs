@@ -31,7 +31,7 @@ use types::Token;
 
 use crate::{Coordinator, CoordinatorError};
 
-pub use gather::{Near, Wanted};
+pub use gather::{Near, ResultLimits};
 pub use message::{decode_answer, encode_answer, get_replicas_error, put_replicas_error};
 #[doc(hidden)]
 pub use message::{decode_request, encode_request};
@@ -90,11 +90,11 @@ impl From<Truncated> for Malformed {
 /// Work over ranges of tokens.
 pub trait Work: Clone + Send + 'static {
     /// What is found in a span.
-    type Found: Send + 'static;
+    type Output: Send + 'static;
     /// Why it fails.
     type Error: From<CoordinatorError> + std::fmt::Display + Send + 'static;
 
-    /// Tells kinds of work apart between nodes.
+    /// The number of this kind of work in messages.
     const KIND: u8;
 
     /// What other nodes are sent; None when they cannot do it: then this shard does what is theirs.
@@ -109,13 +109,13 @@ pub trait Work: Clone + Send + 'static {
         &self,
         span: &Span,
         time: StepTime,
-    ) -> impl Future<Output = Result<(Self::Found, Option<ResumePoint>), Self::Error>>;
+    ) -> impl Future<Output = Result<(Self::Output, Option<ResumePoint>), Self::Error>>;
 
     /// Joins what was found after `known` in the same span to it.
-    fn join(&self, known: &mut Self::Found, more: Self::Found) -> Result<(), Self::Error>;
+    fn join(&self, known: &mut Self::Output, more: Self::Output) -> Result<(), Self::Error>;
 
     /// How much that is.
-    fn amount(&self, found: &Self::Found) -> Amount;
+    fn amount(&self, found: &Self::Output) -> Amount;
 
     /// Whether the work fails so wherever it is done.
     fn is_final(error: &Self::Error) -> bool;
@@ -124,13 +124,13 @@ pub trait Work: Clone + Send + 'static {
     fn refused(reason: String) -> Self::Error;
 
     /// Packs what was found.
-    fn put_found(&self, found: &Self::Found, out: &mut Vec<u8>);
+    fn put_found(&self, found: &Self::Output, out: &mut Vec<u8>);
 
     /// Unpacks it.
     ///
     /// # Errors
     /// When the bytes are something else.
-    fn get_found(&self, reader: &mut Reader<'_>) -> Result<Self::Found, Malformed>;
+    fn get_found(&self, reader: &mut Reader<'_>) -> Result<Self::Output, Malformed>;
 
     /// Packs an error; what it has no form for it may pack as its text.
     fn put_error(error: &Self::Error, out: &mut Vec<u8>);
@@ -164,7 +164,7 @@ async fn step<W: Work>(
     work: &W,
     spans: &[Span],
     timeout: Duration,
-) -> Result<StepFound<W::Found>, W::Error> {
+) -> Result<StepFound<W::Output>, W::Error> {
     coordinator.count(|m| m.aggregate_parts += 1);
     let time = StepTime {
         until: runtime::now() + STEP_MAX.min(timeout / 4),

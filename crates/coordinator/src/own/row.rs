@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use mutation::{RowView, Tombstone};
-use replica::{CachedRow, InMemory, RowBuffers, RowName, RowWanted, TableStore, Tablet, Version};
+use replica::{CachedRow, InMemory, RowBuffers, RowName, RowProjection, TableStore, Tablet, Version};
 use schema::{Table, TableId};
 use topology::Consistency;
 use types::Token;
@@ -83,7 +83,7 @@ impl OwnRow {
     pub fn read<R>(
         &self,
         row: RowName<'_>,
-        wanted: &RowWanted<'_, impl Fn() -> Vec<u16>>,
+        wanted: &RowProjection<'_, impl Fn() -> Vec<u16>>,
         buffers: &mut RowBuffers,
         f: impl FnOnce(Option<RowView<'_>>, Tombstone) -> R,
     ) -> InMemory<R> {
@@ -147,7 +147,7 @@ impl LoadedRow {
         coordinator: &Coordinator,
         (table, level): (&Table, Consistency),
         row: RowName<'_>,
-        wanted: &RowWanted<'_, impl Fn() -> Vec<u16>>,
+        wanted: &RowProjection<'_, impl Fn() -> Vec<u16>>,
         buffers: &mut RowBuffers,
         f: impl FnOnce(Option<RowView<'_>>, Tombstone) -> R,
     ) -> Option<R> {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use coordinator::Spread;
-use coordinator::near::{Near, Wanted};
+use coordinator::near::{Near, ResultLimits};
 use plan::{Execution, RowSink, SelectPlan};
 use topology::Consistency;
 use types::Token;
@@ -55,7 +55,7 @@ impl Engine {
     ) -> Result<Option<Flow>, QueryError> {
         let schema = self.schema();
         let aggregate = Aggregate::new(select, run, level, &schema);
-        let wanted = Wanted {
+        let wanted = ResultLimits {
             results: consumer.groups_wanted(),
             bytes_max: GROUP_BYTES_MAX,
         };

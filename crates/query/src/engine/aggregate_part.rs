@@ -55,7 +55,7 @@ impl Aggregate {
 }
 
 impl Work for Aggregate {
-    type Found = Found;
+    type Output = Found;
     type Error = QueryError;
 
     const KIND: u8 = 1;

@@ -3,7 +3,7 @@
 //! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its values straight into
 //! the sink. It allocates nothing beyond the buffers that its caller reuses.
 
-use coordinator::{Coordinator, InMemory, LoadedRow, OwnRow, OwnTable, RowBuffers, RowName, RowWanted};
+use coordinator::{Coordinator, InMemory, LoadedRow, OwnRow, OwnTable, RowBuffers, RowName, RowProjection};
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::{RowView, Tombstone};
 use plan::{BindContext, PlanError, PointSource, RowSink, SelectPlan, key_component, put_collection};
@@ -131,8 +131,8 @@ fn wanted<'w>(
     plan: &'w SelectPlan,
     sources: &'w [PointSource],
     now: u32,
-) -> RowWanted<'w, impl Fn() -> Vec<u16> + use<'w>> {
-    RowWanted {
+) -> RowProjection<'w, impl Fn() -> Vec<u16> + use<'w>> {
+    RowProjection {
         layout: &plan.table.layout,
         now,
         columns: || {
