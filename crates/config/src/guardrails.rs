@@ -2,8 +2,8 @@
 //! ScyllaDB's warnings are on, and where its default refuses what Cassandra takes, the client is warned if there is an
 //! option for that.
 
+use ddl::TABLE_PROPERTIES;
 use query::Level;
-use query::ddl::TABLE_PROPERTIES;
 use query::engine::PageLimits;
 use query::guardrails::{BatchGuardrails, Guardrails, LargeDataGuardrails, Lists, Mode, SchemaGuardrails, Thresholds};
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ddl::DdlError;
 use plan::{FunctionFailure, PlanError};
 use schema::Table;
 
@@ -62,6 +63,18 @@ impl CompileError {
             Self::AlreadyExists { keyspace, table } => {
                 format!("Cannot add already existing table \"{table}\" to keyspace \"{keyspace}\"")
             }
+        }
+    }
+}
+
+impl From<DdlError> for CompileError {
+    fn from(error: DdlError) -> Self {
+        match error {
+            DdlError::Invalid(m) => Self::Invalid(m),
+            DdlError::Config(m) => Self::Config(m),
+            DdlError::Reserved(m) => Self::Syntax(m),
+            DdlError::AlreadyExists { keyspace, table } => Self::AlreadyExists { keyspace, table },
+            DdlError::Unauthorized(m) => Self::Unauthorized(m),
         }
     }
 }

@@ -8,9 +8,8 @@ use plan::{BindContext, Bound, BoundValues, Plan, Row, SelectPlan};
 use schema::{Schema, Table};
 use uuid::Uuid;
 
-use crate::ddl::{self, DdlContext};
 use crate::describe::{DescribeContext, DescribedNode, describe};
-use crate::{Statement, compile};
+use crate::{DdlContext, Statement, compile, compile_ddl};
 
 const COLUMNS: &str = "k int, c int, d int, s int static, i int, b bigint, f float, dc decimal, x text, ts timestamp, u timeuuid, \
                        l list<int>, st set<text>, m map<text, int>, fl frozen<list<int>>, tp frozen<tuple<int, text>>, \
@@ -101,6 +100,9 @@ fn changed(schema: &Schema, text: &str, number: u128) -> Option<Schema> {
     let ctx = DdlContext {
         keyspace: Some("ks"),
         now_us: 1_600_000_000_000_000,
+    };
+    let definition = compile_ddl(schema, &statement, &ctx).ok()??;
+    let ctx = ddl::Context {
         new_id: Uuid::from_u128(number),
         nodes: &node_counts(),
         has_tombstone_gc: true,
@@ -108,7 +110,7 @@ fn changed(schema: &Schema, text: &str, number: u128) -> Option<Schema> {
         racks: &BTreeMap::new(),
         lists_racks: false,
     };
-    Some(ddl::apply(schema, &statement, &ctx).ok()??.schema)
+    Some(ddl::apply(schema, &definition, &ctx).ok()??.schema)
 }
 
 fn table(schema: &Schema) -> &Arc<Table> {

@@ -1,11 +1,11 @@
-//! CQL statements to plans, and to changes and descriptions of the schema.
+//! CQL statements to plans, and to definitions and descriptions of the schema.
 //!
 //! A statement is parsed, checked against one schema and compiled: reads and writes into a [`plan::Plan`], which names
-//! its table and columns by number. Statements that change or describe the schema stay syntax trees; [`ddl::apply`]
-//! makes the next schema of the present one, and [`describe::describe`] the rows of a description. Everything here is a
-//! function of text, schema and arguments: no clock, no task, no file.
+//! its table and columns by number. Statements that change or describe the schema stay syntax trees until they are
+//! executed; then [`compile_ddl`] makes a [`ddl::Definition`] of one, and [`describe::describe`] the rows of a
+//! description. Everything here is a function of text, schema and arguments: no clock, no task, no file.
 
-pub mod ddl;
+mod definition;
 pub mod describe;
 mod describe_function;
 mod error;
@@ -23,6 +23,7 @@ mod text;
 mod type_name;
 mod write;
 
+pub use definition::{DdlContext, compile_ddl};
 pub use error::CompileError;
 pub use select::compile_select;
 pub use selection::compile_selection;

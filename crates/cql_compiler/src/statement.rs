@@ -434,7 +434,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::ddl::{self, DdlContext};
+    use crate::{DdlContext, compile_ddl};
 
     fn schema() -> Schema {
         let mut schema = Schema {
@@ -454,6 +454,9 @@ mod tests {
             let ctx = DdlContext {
                 keyspace: None,
                 now_us: 1,
+            };
+            let definition = compile_ddl(&schema, &statement, &ctx).expect(text);
+            let ctx = ddl::Context {
                 new_id: Uuid::from_u128(number as u128 + 1),
                 nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
                 has_tombstone_gc: false,
@@ -461,7 +464,7 @@ mod tests {
                 racks: &BTreeMap::new(),
                 lists_racks: false,
             };
-            let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+            let changed = ddl::apply(&schema, &definition.expect("it asks for something"), &ctx).expect(text);
             schema = changed.expect("it changes something").schema;
         }
         schema

@@ -51,8 +51,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use cql_protocol::ClusterEvent;
+use ddl::SchemaChange;
 use query::Engine;
-use query::ddl::SchemaChange;
 use query::engine::ResultRoom;
 use runtime::net::{
     DetachedStream, ListenOptions, ReservedAddress, ReservedPath, TcpListener, TcpStream, UnixListener, UnixOptions,

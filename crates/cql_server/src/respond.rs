@@ -5,8 +5,8 @@ use cql_protocol::{
     SchemaChangeKind, SchemaTarget, TabletVersionBlock, WriteType, begin_response, begin_rows, finish_response,
     finish_rows, write_schema_change, write_set_keyspace, write_void,
 };
+use ddl::{ChangeKind, SchemaChange};
 use plan::write::ConditionalAnswer;
-use query::ddl::{ChangeKind, SchemaChange};
 use query::trace::TraceId;
 use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, WriteKind};
 use stdx::preempt;

@@ -8,6 +8,7 @@ use std::fmt;
 use coordinator::CoordinatorError;
 use coordinator::service::ReplicaError;
 use cql_compiler::CompileError;
+use ddl::DdlError;
 use plan::{FunctionFailure, PlanError};
 
 /// Why a statement was not executed, or not wholly.
@@ -133,6 +134,12 @@ impl From<PlanError> for QueryError {
             PlanError::UserFunction(failure) => Self::UserFunction(failure),
             PlanError::Internal(m) => Self::Server(m),
         }
+    }
+}
+
+impl From<DdlError> for QueryError {
+    fn from(error: DdlError) -> Self {
+        CompileError::from(error).into()
     }
 }
 

@@ -15,7 +15,7 @@ pub use coordinator::Recorded;
 pub use coordinator::trace;
 pub use cql::Variables;
 pub use cql_compiler::Dialect;
-pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
+pub use cql_compiler::{MarkerSpec, Statement, describe};
 pub use engine::{Engine, ExpiredRows, NodeState, Outcome, Page, PointOutcome, Prepared, Request};
 pub use error::QueryError;
 pub use plan::restrict::NullRule;

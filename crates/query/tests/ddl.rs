@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use cql::ast::{Selection, Selector, Statement};
 use cql_compiler::describe::{self, DescribeContext, DescribedNode};
-use query::ddl::{self, DdlContext, schema_version};
+use cql_compiler::{DdlContext, compile_ddl};
+use ddl::schema_version;
 use query::{QueryError, ResultColumn};
 use schema::{Column, ColumnId, Schema, Table, describe_keyspace, describe_table};
 use system_tables::{Builder, NamedRow, Registry, rows_of};
@@ -115,6 +116,11 @@ impl Session {
                 let ctx = DdlContext {
                     keyspace: self.keyspace.as_deref(),
                     now_us: i64::from(self.statements),
+                };
+                let Some(definition) = compile_ddl(&self.schema, other, &ctx)? else {
+                    return Ok("ok\n".to_owned());
+                };
+                let ctx = ddl::Context {
                     new_id: Uuid::from_u128(u128::from(self.statements)),
                     nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
                     has_tombstone_gc: true,
@@ -122,7 +128,7 @@ impl Session {
                     racks: &BTreeMap::new(),
                     lists_racks: false,
                 };
-                let Some(outcome) = ddl::apply(&self.schema, other, &ctx)? else {
+                let Some(outcome) = ddl::apply(&self.schema, &definition, &ctx)? else {
                     return Ok("ok\n".to_owned());
                 };
                 assert_ne!(

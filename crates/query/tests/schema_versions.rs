@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use query::ddl::{self, ChangeKind, DdlContext, DdlOutcome, SchemaChange, schema_version};
+use cql_compiler::{CompileError, DdlContext, compile_ddl};
+use ddl::{ChangeKind, Outcome, SchemaChange, schema_version};
 use schema::{Schema, TableId};
 use system_tables::Builder;
 use uuid::Uuid;
@@ -16,21 +17,27 @@ fn system_schema() -> Schema {
     schema
 }
 
-fn run(schema: &Schema, text: &str) -> DdlOutcome {
+fn try_run(schema: &Schema, text: &str, new_id: u128) -> Result<Outcome, CompileError> {
     let statement = cql::parse(text).expect("the test's statements are CQL").statement;
     let ctx = DdlContext {
         keyspace: Some("ks"),
         now_us: 1,
-        new_id: Uuid::from_u128(1),
+    };
+    let definition = compile_ddl(schema, &statement, &ctx)?;
+    let ctx = ddl::Context {
+        new_id: Uuid::from_u128(new_id),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
         has_tombstone_gc: false,
         has_functions: true,
         racks: &BTreeMap::new(),
         lists_racks: false,
     };
-    ddl::apply(schema, &statement, &ctx)
-        .expect(text)
-        .expect("it changes something")
+    let outcome = ddl::apply(schema, &definition.expect("it asks for something"), &ctx)?;
+    Ok(outcome.expect("it changes something"))
+}
+
+fn run(schema: &Schema, text: &str) -> Outcome {
+    try_run(schema, text, 1).expect(text)
 }
 
 #[test]
@@ -168,18 +175,7 @@ fn a_table_runs_out_of_column_numbers_with_an_error() {
 
 /// Why a statement is refused.
 fn refused(schema: &Schema, text: &str) -> String {
-    let statement = cql::parse(text).expect("CQL").statement;
-    let ctx = DdlContext {
-        keyspace: Some("ks"),
-        now_us: 1,
-        new_id: Uuid::from_u128(2),
-        nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-        has_tombstone_gc: false,
-        has_functions: true,
-        racks: &BTreeMap::new(),
-        lists_racks: false,
-    };
-    ddl::apply(schema, &statement, &ctx).expect_err(text).message()
+    try_run(schema, text, 2).expect_err(text).message()
 }
 
 #[test]

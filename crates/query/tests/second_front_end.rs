@@ -1,10 +1,13 @@
-//! A front end that is not CQL: plans are built by hand, and rows come as values.
+//! A front end that is not CQL: definitions and plans are built by hand, and rows come as values.
 //!
-//! A node of two shards, so that plans and sinks travel. Nothing here parses a text or reads a frame.
+//! A node of two shards, so that plans and sinks travel. It begins without a keyspace; the front end creates its table
+//! by [`Engine::change_schema`]. Nothing here parses a text or reads a frame.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +15,10 @@ use std::time::Duration;
 
 use commitlog::{Commitlog, Options, SyncMode};
 use coordinator::{ClusterView, Coordinator};
+use ddl::{
+    AlterTable, ChangeKind, CreateKeyspace, CreateTable, Definition, DropTable, KeyspaceTablets, NameInKeyspace,
+    NewColumn, SchemaChange, TableChange, TableOption,
+};
 use plan::function::{Aggregate, ArithmeticOperator, Operation};
 use plan::restrict::{
     Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, PartitionRestriction, Restrictions,
@@ -24,12 +31,14 @@ use plan::{
     BatchKind, BatchPlan, BindContext, Bound, BoundValues, Execution, InOperand, Operand, OwnedBound, Plan, PlanError,
     ResultColumn, Select, SelectPlan, Selection, ValueRows, Write, WritePlan,
 };
-use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
+use query::engine::{
+    DefinitionSource, KeepError, NodeState, SchemaKeeper, SharedStatements, SlowRequest, TraceProbability,
+};
 use query::{Engine, Outcome, Page, PointOutcome, Request};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::sim::Simulation;
 use runtime::{ShardId, SharedNotify};
-use schema::{Column, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
+use schema::{Column, ColumnKind, Schema, Table, TableId, TableOptions};
 use system_tables::Builder;
 use topology::{Consistency, HostId, Location, Node, Replication, Topology};
 use types::{CqlType, Token};
@@ -61,23 +70,139 @@ fn table() -> Arc<Table> {
     ))
 }
 
-fn schema() -> Schema {
-    let class = "org.apache.cassandra.locator.SimpleStrategy";
-    let replication = [("class", class), ("replication_factor", "1")];
-    let keyspace = Keyspace {
-        name: "ks".to_owned(),
-        replication: replication.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-        durable_writes: true,
-        tablets: None,
-        types: BTreeMap::new(),
-        functions: BTreeMap::new(),
-        aggregates: BTreeMap::new(),
-        tables: BTreeMap::from([("samples".to_owned(), table())]),
-    };
-    Schema {
-        version: Uuid::from_u128(2),
-        keyspaces: BTreeMap::from([("ks".to_owned(), Arc::new(keyspace))]),
+/// Gives every change of the schema to all shards, and keeps nothing on disk.
+#[derive(Default)]
+struct Keeper {
+    /// How many changes from now on find that another one came first.
+    conflicts: Cell<u32>,
+}
+
+impl SchemaKeeper for Keeper {
+    fn change(
+        &self,
+        base: Uuid,
+        next: Arc<Schema>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>> {
+        Box::pin(async move {
+            let is_late = self.conflicts.get() > 0;
+            self.conflicts.set(self.conflicts.get().saturating_sub(1));
+            if is_late || Engine::local().schema().version != base {
+                return Err(KeepError::Conflict);
+            }
+            for shard in 0..SHARDS {
+                let next = next.clone();
+                runtime::submit_async_to(ShardId(shard), move || async move { take_schema(next) }).await;
+            }
+            Ok(Vec::new())
+        })
     }
+
+    fn truncate(
+        &self,
+        _table: TableId,
+        _replicas: Vec<HostId>,
+        _timeout: Option<Duration>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
+        Box::pin(async { Err("this front end truncates nothing".to_owned()) })
+    }
+}
+
+/// Opens the tables that are new on this shard, and routes and plans by the schema from here on.
+fn take_schema(next: Arc<Schema>) {
+    let shard = runtime::local::<Shard>().expect("the shard was opened");
+    for table in next.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()) {
+        if shard.store(table.id).is_none() {
+            for table in [table, &coordinator::paxos_state_of(table)] {
+                shard.open_table(table, &[shard.token_range()], &TableFiles::default());
+            }
+        }
+    }
+    Coordinator::local().take_view(Arc::new(view(&next)));
+    Engine::local().take_schema(next);
+}
+
+/// The node is alone, and has the only copy of every table.
+fn view(schema: &Schema) -> ClusterView {
+    let address = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    let member = Node {
+        host_id: HOST,
+        internode: SocketAddr::new(address, 7000),
+        native: SocketAddr::new(address, 9042),
+        native_shard_aware_port: None,
+        location: Location {
+            datacenter: "dc".to_owned(),
+            rack: "rack".to_owned(),
+        },
+        shards: SHARDS as u16,
+        tokens: vec![Token(0)],
+        state: topology::NodeState::Normal,
+        features: Default::default(),
+        release: "1".to_owned(),
+        loss: None,
+    };
+    let topology = Arc::new(Topology::alone("test", member));
+    let keyspaces = schema.keyspaces.values().map(|keyspace| {
+        let tables = keyspace.tables.values().map(|table| table.id).collect();
+        (&*keyspace.name, Replication::Simple { factor: 1 }, tables)
+    });
+    ClusterView::new(topology, HOST, keyspaces, &BTreeMap::new()).expect("the node is a member")
+}
+
+fn name_of_table() -> NameInKeyspace {
+    NameInKeyspace {
+        keyspace: "ks".to_owned(),
+        name: "samples".to_owned(),
+    }
+}
+
+fn create_keyspace() -> Definition {
+    Definition::CreateKeyspace(CreateKeyspace {
+        name: "ks".to_owned(),
+        if_not_exists: false,
+        replication: [("class", "SimpleStrategy"), ("replication_factor", "1")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+        durable_writes: None,
+        tablets: Some(KeyspaceTablets {
+            enabled: Some(false),
+            initial: None,
+        }),
+    })
+}
+
+fn create_table(if_not_exists: bool) -> Definition {
+    Definition::CreateTable(CreateTable {
+        table: name_of_table(),
+        if_not_exists,
+        id: Some(TableId(Uuid::from_u128(1))),
+        columns: vec![
+            NewColumn::new("device", CqlType::Int, ColumnKind::PartitionKey),
+            NewColumn::new("minute", CqlType::Int, ColumnKind::Clustering),
+            NewColumn::new("name", CqlType::Text, ColumnKind::Regular),
+            NewColumn::new("value", CqlType::Int, ColumnKind::Regular),
+        ],
+        ttl_column: None,
+        is_compact: false,
+        options: Vec::new(),
+    })
+}
+
+/// Alters the table.
+fn alter(change: TableChange) -> Definition {
+    Definition::AlterTable(AlterTable {
+        table: name_of_table(),
+        if_exists: false,
+        change,
+    })
+}
+
+/// Changes the schema; returns what clients are notified of, or the refusal.
+async fn change(engine: &Rc<Engine>, definition: Definition) -> Result<Option<SchemaChange>, String> {
+    let source: DefinitionSource = Box::new(move |_| Ok(Some(definition.clone())));
+    let changed = engine.change_schema(source).await;
+    changed
+        .map(|changed| changed.map(|(change, _)| change))
+        .map_err(|e| e.message())
 }
 
 /// Opens one shard of the node.
@@ -110,12 +235,10 @@ fn engine(id: ShardId) -> Rc<Engine> {
         host_id: HOST.0,
     };
     let shard = Shard::new(options, log);
-    let schema = schema();
-    let table = &schema.keyspaces["ks"].tables["samples"];
-    for table in [table, &coordinator::paxos_state_of(table)] {
-        shard.open_table(table, &[shard.token_range()], &TableFiles::default());
-    }
-    let address = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    let schema = Schema {
+        version: Uuid::nil(),
+        keyspaces: BTreeMap::new(),
+    };
     let node = NodeState {
         system_tables: Arc::new(Builder::new().build()),
         described: Box::new(|| panic!("nobody asks to describe the cluster")),
@@ -123,26 +246,8 @@ fn engine(id: ShardId) -> Rc<Engine> {
         trace_probability: TraceProbability::default(),
         slow_request: SlowRequest::default(),
     };
-    let member = Node {
-        host_id: HOST,
-        internode: SocketAddr::new(address, 7000),
-        native: SocketAddr::new(address, 9042),
-        native_shard_aware_port: None,
-        location: Location {
-            datacenter: "dc".to_owned(),
-            rack: "rack".to_owned(),
-        },
-        shards: SHARDS as u16,
-        tokens: vec![Token(0)],
-        state: topology::NodeState::Normal,
-        features: Default::default(),
-        release: "1".to_owned(),
-        loss: None,
-    };
-    let topology = Arc::new(Topology::alone("test", member));
-    let keyspaces = [("ks", Replication::Simple { factor: 1 }, vec![table.id])].into_iter();
-    let view = ClusterView::new(topology, HOST, keyspaces, &BTreeMap::new()).expect("the node is a member");
-    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
+    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view(&schema)));
+    runtime::set_local(shard.clone());
     runtime::set_local(coordinator.clone());
     let engine = Engine::new(coordinator, Arc::new(node), Arc::new(schema));
     runtime::set_local(engine.clone());
@@ -164,6 +269,11 @@ fn with_node<F: Future<Output = ()> + 'static>(front_end: impl Fn(Rc<Engine>) ->
             changed.notify_all();
             changed.until(|| open.load(Ordering::Acquire) == SHARDS).await;
             if id == ShardId(0) {
+                engine.set_keeper(Rc::new(Keeper::default()));
+                for definition in [create_keyspace(), create_table(false)] {
+                    let created = change(&engine, definition).await.expect("the definition fits");
+                    assert!(created.is_some(), "the object was not there");
+                }
                 front_end(engine).await;
                 is_over.store(1, Ordering::Release);
                 changed.notify_all();
@@ -290,6 +400,110 @@ async fn fill(engine: &Rc<Engine>) {
         let outcome = execute(engine, &plan, &run(&[&d, &m, b"a name", &v]), &Request::default()).await;
         assert_eq!(outcome, Outcome::Void, "a write returns nothing");
     }
+}
+
+#[test]
+fn the_schema_changes_by_values() {
+    with_node(|engine| async move {
+        let table_now = |engine: &Rc<Engine>| engine.schema().table("ks", "samples").cloned();
+        assert_eq!(table_now(&engine), Some(table()), "the table is as the definition says");
+        let notice = |change| {
+            Some(SchemaChange::Table {
+                change,
+                keyspace: "ks".to_owned(),
+                table: "samples".to_owned(),
+            })
+        };
+        assert_eq!(change(&engine, create_table(true)).await, Ok(None), "it is there");
+        let refused = change(&engine, create_table(false)).await.expect_err("it is there");
+        assert_eq!(
+            refused,
+            "Cannot add already existing table \"samples\" to keyspace \"ks\""
+        );
+        let unit = NewColumn::new("unit", CqlType::Text, ColumnKind::Regular);
+        let add = alter(TableChange::Add {
+            if_not_exists: false,
+            columns: vec![unit],
+            ttl_column: None,
+        });
+        assert_eq!(change(&engine, add).await, Ok(notice(ChangeKind::Updated)));
+        let options = vec![
+            TableOption::DefaultTimeToLive(60),
+            TableOption::Comment("by minute".to_owned()),
+        ];
+        assert_eq!(
+            change(&engine, alter(TableChange::Options(options))).await,
+            Ok(notice(ChangeKind::Updated))
+        );
+        let altered = table_now(&engine).expect("it is there");
+        assert!(altered.column("unit").is_some() && altered.options.default_time_to_live == 60);
+        // What a compiler would not make is refused all the same.
+        for (definition, words) in [
+            (
+                alter(TableChange::Options(vec![TableOption::GcGraceSeconds(-1)])),
+                "greater than or equal to 0",
+            ),
+            (
+                alter(TableChange::Add {
+                    if_not_exists: false,
+                    columns: vec![NewColumn::new(
+                        "c",
+                        CqlType::List(Arc::new(CqlType::Counter)),
+                        ColumnKind::Regular,
+                    )],
+                    ttl_column: None,
+                }),
+                "No value has the type list<counter>",
+            ),
+            (
+                alter(TableChange::Add {
+                    if_not_exists: false,
+                    columns: vec![NewColumn::new("c", CqlType::Int, ColumnKind::Clustering)],
+                    ttl_column: None,
+                }),
+                "cannot be added to the PRIMARY KEY",
+            ),
+        ] {
+            let refused = change(&engine, definition).await.expect_err(words);
+            assert!(refused.contains(words), "{refused}");
+        }
+        let dropped = DropTable {
+            table: name_of_table(),
+            if_exists: false,
+        };
+        assert_eq!(
+            change(&engine, Definition::DropTable(dropped)).await,
+            Ok(notice(ChangeKind::Dropped))
+        );
+        assert_eq!(table_now(&engine), None);
+    });
+}
+
+#[test]
+fn a_definition_is_made_again_when_another_change_came_first() {
+    with_node(|engine| async move {
+        let keeper = Keeper::default();
+        keeper.conflicts.set(2);
+        engine.set_keeper(Rc::new(keeper));
+        let made = Arc::new(AtomicU32::new(0));
+        let counted = made.clone();
+        let source: DefinitionSource = Box::new(move |schema| {
+            counted.fetch_add(1, Ordering::AcqRel);
+            assert!(
+                schema.table("ks", "samples").is_some(),
+                "it is given the schema as it is"
+            );
+            Ok(Some(alter(TableChange::Options(vec![TableOption::Comment(
+                "c".to_owned(),
+            )]))))
+        });
+        let changed = engine
+            .change_schema(source)
+            .await
+            .expect("the third change is the first one");
+        assert!(changed.is_some());
+        assert_eq!(made.load(Ordering::Acquire), 3);
+    });
 }
 
 #[test]

@@ -24,7 +24,8 @@ impl UdtType {
 
 impl CqlType {
     /// The types directly inside this one.
-    fn inner(&self) -> Vec<&Self> {
+    #[must_use]
+    pub fn inner(&self) -> Vec<&Self> {
         match self {
             Self::List(inner) | Self::Set(inner) | Self::Vector(inner, _) | Self::Frozen(inner) => vec![inner],
             Self::Map(key, value) => vec![key, value],
@@ -49,6 +50,12 @@ impl CqlType {
         for inner in self.inner() {
             inner.push_user_types(found);
         }
+    }
+
+    /// Whether a duration is in the type at any depth: such values have no order.
+    #[must_use]
+    pub fn has_duration(&self) -> bool {
+        *self == Self::Duration || self.inner().into_iter().any(Self::has_duration)
     }
 
     /// True when the user-defined type of that keyspace and name is in this one, or is it.

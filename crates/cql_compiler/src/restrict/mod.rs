@@ -21,7 +21,6 @@ use types::CqlType;
 pub(crate) use clustering::preceding_is_not_restricted;
 
 use crate::CompileError;
-use crate::ddl::has_duration;
 use crate::term::{Markers, Receiver, compile_in, compile_term_of_table, constant, marker_operand};
 
 /// Some relations of a statement: few statements have more than this many of a kind.
@@ -302,7 +301,7 @@ pub(crate) fn holder_of_durations(cql_type: &CqlType) -> Option<&'static str> {
         CqlType::Udt(_) => "UDTs",
         _ => return None,
     };
-    has_duration(cql_type).then_some(kind)
+    cql_type.has_duration().then_some(kind)
 }
 
 /// Refuses CONTAINS where a statement writes.

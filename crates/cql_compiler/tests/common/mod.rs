@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cql_compiler::ddl::{self, DdlContext};
-use cql_compiler::{Dialect, compile_with};
+use cql_compiler::{DdlContext, Dialect, compile_ddl, compile_with};
 use plan::{Plan, SelectPlan};
 use schema::Schema;
 use uuid::Uuid;
@@ -20,6 +19,10 @@ pub fn schema_of(statements: &[&str]) -> Schema {
         let ctx = DdlContext {
             keyspace: None,
             now_us: 1,
+        };
+        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
+        let definition = compile_ddl(&schema, &statement, &ctx).expect(text);
+        let ctx = ddl::Context {
             new_id: Uuid::from_u128(0x1234),
             nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
             has_tombstone_gc: false,
@@ -27,8 +30,7 @@ pub fn schema_of(statements: &[&str]) -> Schema {
             racks: &BTreeMap::new(),
             lists_racks: false,
         };
-        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
-        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+        let changed = ddl::apply(&schema, &definition.expect("it asks for something"), &ctx).expect(text);
         schema = changed.expect("it changes something").schema;
     }
     schema

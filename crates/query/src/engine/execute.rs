@@ -3,17 +3,18 @@
 use std::rc::Rc;
 
 use cql_compiler::Statement;
-use cql_compiler::ddl::SchemaChange;
 use cql_compiler::describe::{DescribeContext, describe};
+use ddl::SchemaChange;
 use plan::write::{BoundWrite, ConditionalAnswer};
 use plan::{Execution, PageSink, Plan, ResultColumn};
 
 use super::read::Page;
+use super::schema_change::source_of;
 use super::{Engine, Request, description};
 use crate::QueryError;
 
 /// A change of the schema, and what the user should know about it.
-pub(super) type SchemaChanged = (SchemaChange, Vec<String>);
+pub type SchemaChanged = (SchemaChange, Vec<String>);
 
 /// What a statement ends with.
 #[derive(Clone, PartialEq, Debug)]
@@ -59,7 +60,8 @@ impl Engine {
                 Ok(Outcome::SetKeyspace(keyspace.clone()))
             }
             Statement::Ddl(statement) => {
-                let changed = self.change_schema(statement, run, request).await?;
+                let source = source_of(statement, request.keyspace.as_deref(), run.now_us);
+                let changed = self.change_schema(source).await?;
                 Ok(changed.map_or(Outcome::Void, |(change, warnings)| Outcome::Schema(change, warnings)))
             }
             Statement::Describe(statement) => {

@@ -46,8 +46,8 @@ use std::time::Duration;
 
 use coordinator::{Coordinator, PointRead};
 use cql_compiler::Dialect;
-use cql_compiler::ddl::SchemaChange;
 use cql_compiler::describe::DescribedNode;
+use ddl::SchemaChange;
 use logging::LineLimit;
 use plan::write::WriteClock;
 use schema::{Schema, TableId};
@@ -67,7 +67,7 @@ pub use read::Page;
 pub use request::Request;
 pub use result_room::{GROWTH_WAIT_MAX, READ_BYTES, ResultRoom, ResultShare, SMALL_SHARE_BYTES_MAX};
 pub use row_expiry::ExpiredRows;
-pub use schema_change::{KeepError, SchemaKeeper};
+pub use schema_change::{DefinitionSource, KeepError, SchemaKeeper};
 pub use tombstones::{PageLimits, TombstoneWarning};
 pub use write::Written;
 

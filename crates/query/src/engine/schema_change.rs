@@ -1,8 +1,10 @@
-//! Changes of the schema, and the statements that are about it.
+//! Changes of the schema.
 //!
-//! Shard 0 changes the schema, one statement at a time: it computes the next value, and gives it to the
-//! [`SchemaKeeper`], which makes it durable and has every shard take it over. Only then the client is answered. So a
-//! client that saw its DDL succeed finds the table on any connection, and after any crash.
+//! A front end gives a [`DefinitionSource`]: what it asks for, as a function of the schema. Shard 0 changes the schema,
+//! one definition at a time: [`ddl::apply`] makes the next value, and the [`SchemaKeeper`] makes it durable and every
+//! shard take it over. Only then the front end is answered. So a client that saw its DDL succeed finds the table on any
+//! connection, and after any crash. If another node's change came first, the source is called again with the newer
+//! schema.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -11,18 +13,33 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cql::ast::{AlterKeyspace, Literal, LiteralKind, MapValue, Property, PropertyValue, Statement};
-use cql_compiler::ddl::{self, DdlContext, SchemaChange};
-use plan::Execution;
+use cql::ast::Statement;
+use cql_compiler::{DdlContext, compile_ddl};
+use ddl::{AlterKeyspace, Definition, KeyspaceTablets, SchemaChange};
 use schema::record::TOMBSTONE_GC;
 use schema::{Schema, TableId};
 use topology::HostId;
 use uuid::Uuid;
 
+use super::Engine;
 use super::execute::SchemaChanged;
-use super::{Engine, Request};
 use crate::QueryError;
-use crate::guardrails::{check_change, check_kind};
+use crate::guardrails::{check_change, check_definition};
+
+/// Makes the definition that is asked for, of the schema that it is to be applied to; None: there is nothing to do.
+pub type DefinitionSource = Box<dyn Fn(&Schema) -> Result<Option<Definition>, QueryError> + Send>;
+
+/// A statement as the source of a definition. `keyspace`: the one in use. `now_us`: the wall clock.
+pub(super) fn source_of(statement: &Statement, keyspace: Option<&str>, now_us: i64) -> DefinitionSource {
+    let (statement, keyspace) = (statement.clone(), keyspace.map(str::to_owned));
+    Box::new(move |schema| {
+        let ctx = DdlContext {
+            keyspace: keyspace.as_deref(),
+            now_us,
+        };
+        Ok(compile_ddl(schema, &statement, &ctx)?)
+    })
+}
 
 /// How often a statement is made to fit a schema that others change at the same time.
 const CONFLICTS_MAX: usize = 100;
@@ -60,68 +77,58 @@ pub trait SchemaKeeper {
 }
 
 impl Engine {
-    pub(super) async fn change_schema(
-        self: &Rc<Self>,
-        statement: &Statement,
-        run: &Execution,
-        request: &Request,
-    ) -> Result<Option<SchemaChanged>, QueryError> {
-        let (statement, keyspace, now_us) = (statement.clone(), request.keyspace.clone(), run.now_us);
-        coordinator::on_metadata_shard(move || async move {
-            Engine::local()
-                .change_schema_here(&statement, keyspace.as_deref(), now_us)
-                .await
-        })
-        .await
-    }
-
-    /// Has the tables of a keyspace go to tablets of their own, or to the token ring, as `ALTER KEYSPACE … WITH tablets
-    /// = {'enabled': …}` does; the schema's clients hear of it. Lives on shard 0. Returns what the user should know.
+    /// Changes the schema of the cluster, and notifies the clients of all nodes. Returns what changed and what the user
+    /// should know, or None if the schema already is as asked.
     ///
     /// # Errors
-    /// Those of the statement.
+    /// Those of the source; or the definition does not fit the schema, a guardrail refuses it, or the cluster does not
+    /// agree on the change.
+    pub async fn change_schema(self: &Rc<Self>, source: DefinitionSource) -> Result<Option<SchemaChanged>, QueryError> {
+        coordinator::on_metadata_shard(move || async move { Engine::local().change_schema_here(&source).await }).await
+    }
+
+    /// Moves the tables of a keyspace to tablets of their own, or to the token ring. Returns what the user should know.
+    ///
+    /// # Errors
+    /// Those of [`Self::change_schema`].
     pub async fn set_has_tablets(
         self: &Rc<Self>,
         keyspace: &str,
         has_tablets: bool,
     ) -> Result<Vec<String>, QueryError> {
-        let literal = |kind, text: String| Literal { kind, text };
-        let enabled = (
-            literal(LiteralKind::String, "enabled".to_owned()),
-            MapValue::Literal(literal(LiteralKind::Boolean, has_tablets.to_string())),
-        );
-        let statement = Statement::AlterKeyspace(AlterKeyspace {
-            if_exists: false,
+        let definition = Definition::AlterKeyspace(AlterKeyspace {
             name: keyspace.to_owned(),
-            properties: vec![Property {
-                name: "tablets".to_owned(),
-                value: PropertyValue::Map(vec![enabled]),
-            }],
+            if_exists: false,
+            replication: None,
+            durable_writes: None,
+            tablets: Some(KeyspaceTablets {
+                enabled: Some(has_tablets),
+                initial: None,
+            }),
         });
         let changed = self
-            .change_schema_here(&statement, None, runtime::wall_clock_us())
+            .change_schema(Box::new(move |_| Ok(Some(definition.clone()))))
             .await?;
         Ok(changed.map_or_else(Vec::new, |(_, warnings)| warnings))
     }
 
     async fn change_schema_here(
         self: &Rc<Self>,
-        statement: &Statement,
-        keyspace: Option<&str>,
-        now_us: i64,
+        source: &DefinitionSource,
     ) -> Result<Option<SchemaChanged>, QueryError> {
         let _one_at_a_time = self.schema_lock.acquire(1).await;
         let guardrails = self.guardrails();
-        let of_kind = check_kind(&guardrails.schema, statement)?;
         let new_id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
         let new_id = uuid::Builder::from_random_bytes(*new_id.as_bytes()).into_uuid();
         for _ in 0..CONFLICTS_MAX {
             let base = self.schema();
+            let Some(definition) = source(&base)? else {
+                return Ok(None);
+            };
+            let of_definition = check_definition(&guardrails.schema, &definition)?;
             let nodes = self.nodes_by_datacenter();
             let racks = self.racks_by_datacenter();
-            let ctx = DdlContext {
-                keyspace,
-                now_us,
+            let ctx = ddl::Context {
                 new_id,
                 nodes: &nodes,
                 has_tombstone_gc: self
@@ -131,10 +138,10 @@ impl Engine {
                 racks: &racks,
                 lists_racks: self.lists_racks.get(),
             };
-            let Some(mut outcome) = ddl::apply(&base, statement, &ctx)? else {
+            let Some(mut outcome) = ddl::apply(&base, &definition, &ctx)? else {
                 return Ok(None);
             };
-            outcome.warnings.extend_from_slice(&of_kind);
+            outcome.warnings.extend(of_definition);
             outcome
                 .warnings
                 .extend(check_change(&guardrails.schema, &base, &outcome.schema)?);

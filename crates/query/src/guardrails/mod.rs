@@ -7,11 +7,11 @@
 //! execution ([`Guardrails::check`]), before anything is read or written. A statement that memory would answer in one
 //! call takes the general way only if a guardrail watches it ([`Guardrails::watches`]): while there is none, a plain
 //! read or write costs one test of a flag. Changes of the schema are checked against the schema before and after
-//! ([`ddl`]).
+//! ([`definition`]).
 //!
 //! The default has no limit at all; the node's options have their own defaults.
 
-mod ddl;
+mod definition;
 mod large;
 mod statement;
 
@@ -21,7 +21,7 @@ use topology::Consistency;
 
 use crate::QueryError;
 
-pub(crate) use ddl::{check_change, check_kind};
+pub(crate) use definition::{check_change, check_definition};
 pub use large::LargeDataGuardrails;
 
 /// Where the client is warned, and where the statement is refused. None is never.

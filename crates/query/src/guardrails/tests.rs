@@ -1,5 +1,7 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ddl::Definition;
 use plan::Plan;
 use schema::Schema;
 
@@ -39,35 +41,35 @@ fn timestamps_are_usual_up_to_the_first_threshold() {
     assert_eq!(guardrails.usual_timestamps(), (11, 7));
 }
 
-/// A schema by statements, each with the keyspace `ks` in use.
-fn apply(schema: &Schema, statement: &str) -> Schema {
+/// What a statement asks for, with the keyspace `ks` in use.
+fn definition(schema: &Schema, statement: &str) -> Definition {
     let statement = cql::parse(statement).expect("it is CQL").statement;
-    let nodes = std::collections::BTreeMap::from([("dc1".to_owned(), 3)]);
-    let ctx = cql_compiler::ddl::DdlContext {
+    let ctx = cql_compiler::DdlContext {
         keyspace: Some("ks"),
         now_us: 1,
-        new_id: uuid::Uuid::from_u128(
-            schema
-                .keyspaces
-                .values()
-                .map(|ks| ks.tables.len() as u128)
-                .sum::<u128>()
-                + 1,
-        ),
-        nodes: &nodes,
+    };
+    let definition = cql_compiler::compile_ddl(schema, &statement, &ctx);
+    definition.expect("it fits").expect("it asks for something")
+}
+
+/// A schema by statements.
+fn apply(schema: &Schema, statement: &str) -> Schema {
+    let tables = schema.keyspaces.values().map(|ks| ks.tables.len() as u128);
+    let ctx = ddl::Context {
+        new_id: uuid::Uuid::from_u128(tables.sum::<u128>() + 1),
+        nodes: &BTreeMap::from([("dc1".to_owned(), 3)]),
         has_tombstone_gc: true,
         has_functions: true,
-        racks: &std::collections::BTreeMap::new(),
+        racks: &BTreeMap::new(),
         lists_racks: false,
     };
-    let outcome = cql_compiler::ddl::apply(schema, &statement, &ctx);
+    let outcome = ddl::apply(schema, &definition(schema, statement), &ctx);
     outcome.expect("it fits").expect("it changes something").schema
 }
 
 /// What a change of the schema comes to: its warnings, or the refusal.
 fn change(limits: &SchemaGuardrails, base: &Schema, statement: &str) -> String {
-    let parsed = cql::parse(statement).expect("it is CQL").statement;
-    let told = check_kind(limits, &parsed).and_then(|mut warnings| {
+    let told = check_definition(limits, &definition(base, statement)).and_then(|mut warnings| {
         warnings.extend(check_change(limits, base, &apply(base, statement))?);
         Ok(warnings)
     });

@@ -10,8 +10,8 @@ use std::time::Duration;
 use commitlog::{Commitlog, Options, SyncMode, last_segment};
 use coordinator::{ClusterView, Coordinator};
 use cql_compiler::describe::DescribedNode;
+use cql_compiler::{DdlContext, compile_ddl};
 use query::Engine;
-use query::ddl::{self, DdlContext};
 use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::ShardId;
@@ -137,6 +137,9 @@ pub fn schema_of(create_table: &str) -> Schema {
         let ctx = DdlContext {
             keyspace: None,
             now_us: 1,
+        };
+        let definition = compile_ddl(&schema, &statement, &ctx).expect(text);
+        let ctx = ddl::Context {
             new_id: Uuid::from_u128(1),
             nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
             has_tombstone_gc: false,
@@ -144,7 +147,7 @@ pub fn schema_of(create_table: &str) -> Schema {
             racks: &BTreeMap::new(),
             lists_racks: false,
         };
-        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+        let changed = ddl::apply(&schema, &definition.expect("it asks for something"), &ctx).expect(text);
         schema = changed.expect("it changes something").schema;
     }
     schema

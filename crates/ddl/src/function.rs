@@ -1,4 +1,4 @@
-//! CREATE and DROP of functions and aggregates.
+//! Functions and aggregates are created and dropped.
 //!
 //! Functions of one name differ in the types of their arguments, and an aggregate never has the signature of a
 //! function. An aggregate names functions of its keyspace; one that an aggregate calls is not dropped, and replacing it
@@ -6,44 +6,34 @@
 
 use std::sync::Arc;
 
-use cql::ast::{CreateAggregate, CreateFunction, DropAggregate, DropFunction, Signature, Term, TypeName};
-use schema::{Keyspace, Language, Schema, UserAggregate, UserFunction, signature};
+use schema::{Keyspace, Schema, UserAggregate, UserFunction, signature};
 use types::CqlType;
 
-use super::properties::first_duplicate;
-use super::types::resolve;
-use super::{
-    ChangeKind, DdlContext, DdlOutcome, SchemaChange, TOLD_NAME_BYTES_MAX, check_modifiable, keyspace_of, outcome,
+use crate::error::DdlError;
+use crate::{
+    ChangeKind, Context, CreateAggregate, CreateFunction, DropAggregate, DropFunction, DroppedSignature, Existing,
+    NameInKeyspace, Outcome, SchemaChange, TOLD_NAME_BYTES_MAX, check_modifiable, existing_keyspace, first_duplicate,
+    outcome, type_limits,
 };
-use crate::error::CompileError;
-use crate::term::{Markers, Receiver, compile_term};
-use crate::text::type_text;
 
-fn invalid<T>(text: String) -> Result<T, CompileError> {
-    Err(CompileError::Invalid(text))
+fn invalid<T>(text: String) -> Result<T, DdlError> {
+    Err(DdlError::Invalid(text))
 }
 
-pub(super) fn create_function(
+pub(crate) fn create_function(
     schema: &Schema,
-    s: &CreateFunction,
-    ctx: &DdlContext<'_>,
-) -> Result<Option<DdlOutcome>, CompileError> {
-    let keyspace_name = keyspace_of(&s.name, ctx)?;
-    check_directives(s.or_replace, s.if_not_exists)?;
+    create: &CreateFunction,
+    ctx: &Context<'_>,
+) -> Result<Option<Outcome>, DdlError> {
     if !ctx.has_functions {
         return invalid(
             "User-defined functions are disabled in cassandra.yaml - set user_defined_functions_enabled=true to enable"
                 .to_owned(),
         );
     }
-    let name = &s.name.name;
-    let Some(language) = Language::of_name(&s.language.to_lowercase()) else {
-        return invalid(format!(
-            "Functions in {} are not supported: LANGUAGE is lua or wasm",
-            s.language
-        ));
-    };
-    let argument_names = s.arguments.iter().map(|argument| argument.name.as_str());
+    let function = &create.function;
+    let (keyspace_name, name) = (&function.keyspace, &function.name);
+    let argument_names = function.arguments.iter().map(|(name, _)| name.as_str());
     if first_duplicate(argument_names.clone()).is_some() {
         let names: Vec<&str> = argument_names.collect();
         return invalid(format!(
@@ -52,52 +42,39 @@ pub(super) fn create_function(
         ));
     }
     check_lengths(argument_names.chain([name.as_str()]))?;
-    check_keyspace(keyspace_name, "CREATE")?;
-    let Some(keyspace) = schema.keyspaces.get(keyspace_name).map(Arc::as_ref) else {
-        return invalid(format!("Keyspace '{keyspace_name}' doesn't exist"));
-    };
-    let arguments = s.arguments.iter();
-    let arguments = arguments.map(|a| Ok((a.name.clone(), value_type(keyspace, &a.type_name, "Argument")?)));
-    let function = UserFunction {
-        keyspace: keyspace_name.to_owned(),
-        name: name.clone(),
-        arguments: arguments.collect::<Result<_, CompileError>>()?,
-        returns: value_type(keyspace, &s.return_type, "Return type")?,
-        called_on_null: s.called_on_null,
-        language,
-        body: s.body.clone(),
-    };
+    check_keyspace_of_functions(keyspace_name, "CREATE")?;
+    let keyspace = existing_keyspace(schema, keyspace_name)?;
+    let arguments = function.arguments.iter().map(|(_, cql_type)| cql_type);
+    arguments.chain([&function.returns]).try_for_each(type_limits::check)?;
     let signature = function.signature();
     if keyspace.aggregates.contains_key(&signature) {
         return invalid(format!("Function '{name}' cannot replace an aggregate"));
     }
     let existing = keyspace.functions.get(&signature);
     if let Some(existing) = existing {
-        if s.if_not_exists {
-            return Ok(None);
+        match create.existing {
+            Existing::Keep => return Ok(None),
+            Existing::Refuse => return invalid(format!("Function '{name}' already exists")),
+            Existing::Replace => check_replacement(existing, function)?,
         }
-        if !s.or_replace {
-            return invalid(format!("Function '{name}' already exists"));
-        }
-        check_replacement(existing, &function)?;
-        if **existing == function {
+        if **existing == *function {
             return Ok(None);
         }
     }
-    functions::check(&function)
-        .map_err(|error| CompileError::Invalid(format!("Function '{name}' cannot be compiled: {error}")))?;
+    functions::check(function)
+        .map_err(|error| DdlError::Invalid(format!("Function '{name}' cannot be compiled: {error}")))?;
     let change = match existing {
         Some(_) => ChangeKind::Updated,
         None => ChangeKind::Created,
     };
-    let change = function_change(change, &function);
+    let change = function_change(change, function);
     let mut next = keyspace.clone();
-    next.functions.insert(signature, Arc::new(function));
+    next.functions.insert(signature, Arc::new(function.clone()));
     Ok(Some(outcome(schema, keyspace_name, Some(next), change)))
 }
 
 /// Refuses a replacement that callers of the function would notice.
-fn check_replacement(old: &UserFunction, new: &UserFunction) -> Result<(), CompileError> {
+fn check_replacement(old: &UserFunction, new: &UserFunction) -> Result<(), DdlError> {
     let name = &new.name;
     if new.called_on_null != old.called_on_null {
         let directive = match new.called_on_null {
@@ -116,21 +93,18 @@ fn check_replacement(old: &UserFunction, new: &UserFunction) -> Result<(), Compi
     Ok(())
 }
 
-fn check_keyspace(name: &str, verb: &str) -> Result<(), CompileError> {
+/// Refuses to change functions of the system's keyspaces. `verb` names the change.
+///
+/// # Errors
+/// When it is one of them.
+pub fn check_keyspace_of_functions(name: &str, verb: &str) -> Result<(), DdlError> {
     match system_tables::kind(name) {
         Some(system_tables::KeyspaceKind::Local) => invalid(format!("System keyspace '{name}' is not user-modifiable")),
         _ => check_modifiable(name, verb, || format!("all functions in {name}")),
     }
 }
 
-fn check_directives(or_replace: bool, if_not_exists: bool) -> Result<(), CompileError> {
-    match or_replace && if_not_exists {
-        true => invalid("Cannot use both 'OR REPLACE' and 'IF NOT EXISTS' directives".to_owned()),
-        false => Ok(()),
-    }
-}
-
-fn check_lengths<'n>(mut names: impl Iterator<Item = &'n str>) -> Result<(), CompileError> {
+fn check_lengths<'n>(mut names: impl Iterator<Item = &'n str>) -> Result<(), DdlError> {
     match names.any(|name| name.len() > TOLD_NAME_BYTES_MAX || name.is_empty()) {
         true => invalid(format!(
             "The names of a function and of its arguments have 1 to {TOLD_NAME_BYTES_MAX} bytes"
@@ -139,24 +113,8 @@ fn check_lengths<'n>(mut names: impl Iterator<Item = &'n str>) -> Result<(), Com
     }
 }
 
-/// The type of a value that a function takes or gives: one value, although `frozen` is not written.
-fn value_type(keyspace: &Keyspace, name: &TypeName, what: &str) -> Result<CqlType, CompileError> {
-    if let TypeName::Frozen(_) = name {
-        let text = type_text(name);
-        return invalid(format!(
-            "{what} '{text}' cannot be frozen; remove frozen<> modifier from '{text}'"
-        ));
-    }
-    let resolved = resolve(keyspace, name)?;
-    Ok(resolved.unfrozen().clone())
-}
-
-pub(super) fn drop_function(
-    schema: &Schema,
-    s: &DropFunction,
-    ctx: &DdlContext<'_>,
-) -> Result<Option<DdlOutcome>, CompileError> {
-    let Some((keyspace, signature)) = to_drop(schema, &s.signature, s.if_exists, "Function", ctx)? else {
+pub(crate) fn drop_function(schema: &Schema, dropped: &DropFunction) -> Result<Option<Outcome>, DdlError> {
+    let Some((keyspace, signature)) = to_drop(schema, &dropped.signature, dropped.if_exists, "Function")? else {
         return Ok(None);
     };
     let function = &keyspace.functions[&signature];
@@ -182,16 +140,18 @@ pub(super) fn drop_function(
 /// The one function, or aggregate, that a DROP means; None when there is none and that does no harm.
 fn to_drop<'s>(
     schema: &'s Schema,
-    s: &Signature,
+    dropped: &DroppedSignature,
     if_exists: bool,
     what: &str,
-    ctx: &DdlContext<'_>,
-) -> Result<Option<(&'s Keyspace, String)>, CompileError> {
-    let keyspace_name = keyspace_of(&s.name, ctx)?;
-    check_keyspace(keyspace_name, "DROP")?;
+) -> Result<Option<(&'s Keyspace, String)>, DdlError> {
+    let NameInKeyspace {
+        keyspace: keyspace_name,
+        name,
+    } = &dropped.name;
+    check_keyspace_of_functions(keyspace_name, "DROP")?;
     let absent = |types: &str| match if_exists {
         true => Ok(None),
-        false => invalid(format!("{what} '{keyspace_name}.{}{types}' doesn't exist", s.name.name)),
+        false => invalid(format!("{what} '{keyspace_name}.{name}{types}' doesn't exist")),
     };
     let Some(keyspace) = schema.keyspaces.get(keyspace_name) else {
         return absent("");
@@ -201,10 +161,8 @@ fn to_drop<'s>(
         true => keyspace.functions.contains_key(signature),
         false => keyspace.aggregates.contains_key(signature),
     };
-    if let Some(types) = &s.argument_types {
-        let types = types.iter().map(|t| value_type(keyspace, t, "Argument"));
-        let types: Vec<CqlType> = types.collect::<Result<_, _>>()?;
-        let found = signature(&s.name.name, types.iter());
+    if let Some(types) = &dropped.argument_types {
+        let found = signature(name, types.iter());
         return match is_there(&found) {
             true => Ok(Some((keyspace, found))),
             false => {
@@ -213,15 +171,11 @@ fn to_drop<'s>(
             }
         };
     }
-    let functions = keyspace
-        .functions_named(&s.name.name)
-        .map(|function| function.signature());
-    let aggregates = keyspace
-        .aggregates_named(&s.name.name)
-        .map(|aggregate| aggregate.signature());
+    let functions = keyspace.functions_named(name).map(|function| function.signature());
+    let aggregates = keyspace.aggregates_named(name).map(|aggregate| aggregate.signature());
     let mut named: Vec<String> = functions.chain(aggregates).collect();
     if named.len() > 1 {
-        let (verb, name) = (what.to_uppercase(), &s.name.name);
+        let verb = what.to_uppercase();
         return invalid(format!(
             "'DROP {verb} {name}' matches multiple function definitions; specify the argument types by issuing a \
              statement like 'DROP {verb} {name} (type, type, ...)'. You can use cqlsh 'DESCRIBE {verb} {name}' command \
@@ -234,31 +188,27 @@ fn to_drop<'s>(
     }
 }
 
-pub(super) fn create_aggregate(
-    schema: &Schema,
-    s: &CreateAggregate,
-    ctx: &DdlContext<'_>,
-) -> Result<Option<DdlOutcome>, CompileError> {
-    let keyspace_name = keyspace_of(&s.name, ctx)?;
-    check_directives(s.or_replace, s.if_not_exists)?;
-    check_lengths([s.name.name.as_str()].into_iter())?;
-    check_keyspace(keyspace_name, "CREATE")?;
+pub(crate) fn create_aggregate(schema: &Schema, create: &CreateAggregate) -> Result<Option<Outcome>, DdlError> {
+    let NameInKeyspace {
+        keyspace: keyspace_name,
+        name,
+    } = &create.name;
+    check_lengths([name.as_str()].into_iter())?;
+    check_keyspace_of_functions(keyspace_name, "CREATE")?;
     let Some(keyspace) = schema.keyspaces.get(keyspace_name).map(Arc::as_ref) else {
-        return Err(CompileError::Config(format!("Keyspace {keyspace_name} doesn't exist")));
+        return Err(DdlError::Config(format!("Keyspace {keyspace_name} doesn't exist")));
     };
-    let aggregate = aggregate_of(schema, keyspace, s)?;
-    let name = &s.name.name;
+    let aggregate = aggregate_of(keyspace, create)?;
     let signature = aggregate.signature();
     if keyspace.functions.contains_key(&signature) {
         return invalid(format!("Aggregate '{name}' cannot replace a function"));
     }
     let existing = keyspace.aggregates.get(&signature);
     if let Some(existing) = existing {
-        if s.if_not_exists {
-            return Ok(None);
-        }
-        if !s.or_replace {
-            return invalid(format!("Aggregate '{name}' already exists"));
+        match create.existing {
+            Existing::Keep => return Ok(None),
+            Existing::Refuse => return invalid(format!("Aggregate '{name}' already exists")),
+            Existing::Replace => {}
         }
         if aggregate.returns != existing.returns {
             return invalid(format!(
@@ -279,7 +229,7 @@ pub(super) fn create_aggregate(
     let warnings = stays_null(keyspace, &aggregate).into_iter().collect();
     let mut next = keyspace.clone();
     next.aggregates.insert(signature, Arc::new(aggregate));
-    Ok(Some(DdlOutcome {
+    Ok(Some(Outcome {
         warnings,
         ..outcome(schema, keyspace_name, Some(next), change)
     }))
@@ -304,7 +254,7 @@ fn function_of<'k>(
     what: &str,
     name: &str,
     types: &[&CqlType],
-) -> Result<&'k UserFunction, CompileError> {
+) -> Result<&'k UserFunction, DdlError> {
     match keyspace.function(name, types) {
         Some(function) => Ok(function),
         None => invalid(format!(
@@ -319,13 +269,14 @@ fn full_name(keyspace: &Keyspace, name: &str, types: &[&CqlType]) -> String {
     format!("{}.{name}({})", keyspace.name, types.join(", "))
 }
 
-fn aggregate_of(schema: &Schema, keyspace: &Keyspace, s: &CreateAggregate) -> Result<UserAggregate, CompileError> {
-    let arguments = s.argument_types.iter().map(|t| value_type(keyspace, t, "Argument"));
-    let arguments: Vec<CqlType> = arguments.collect::<Result<_, _>>()?;
-    let state_type = value_type(keyspace, &s.state_type, "State type")?;
-    let taken: Vec<&CqlType> = std::iter::once(&state_type).chain(&arguments).collect();
-    let state = function_of(keyspace, "State", &s.state_function, &taken)?;
-    let gives_state = |function: &UserFunction, types: &[&CqlType], what: &str| match function.returns == state_type {
+fn aggregate_of(keyspace: &Keyspace, create: &CreateAggregate) -> Result<UserAggregate, DdlError> {
+    let (state_type, arguments) = (&create.state_type, &create.arguments);
+    std::iter::once(state_type)
+        .chain(arguments)
+        .try_for_each(type_limits::check)?;
+    let taken: Vec<&CqlType> = std::iter::once(state_type).chain(arguments).collect();
+    let state = function_of(keyspace, "State", &create.state_function, &taken)?;
+    let gives_state = |function: &UserFunction, types: &[&CqlType], what: &str| match function.returns == *state_type {
         true => Ok(()),
         false => invalid(format!(
             "{what} function {} return type must be the same as the first argument type - check STYPE, argument and \
@@ -334,52 +285,33 @@ fn aggregate_of(schema: &Schema, keyspace: &Keyspace, s: &CreateAggregate) -> Re
         )),
     };
     gives_state(state, &taken, "State")?;
-    let joined = [&state_type, &state_type];
-    if let Some(reduce) = &s.reduce_function {
+    let joined = [state_type, state_type];
+    if let Some(reduce) = &create.reduce_function {
         gives_state(function_of(keyspace, "Reduce", reduce, &joined)?, &joined, "Reduce")?;
     }
-    let finish = s.final_function.as_ref();
+    let finish = create.final_function.as_ref();
     let finish = finish
-        .map(|name| function_of(keyspace, "Final", name, &[&state_type]))
+        .map(|name| function_of(keyspace, "Final", name, &[state_type]))
         .transpose()?;
-    let initial_state = match &s.initial_state {
-        Some(term) => initial_state(schema, keyspace, term, &state_type)?,
-        None => None,
-    };
+    if let Some(state) = &create.initial_state {
+        let checked = state_type.validate(state);
+        checked.map_err(|e| DdlError::Invalid(format!("The initial state is no {state_type}: {e}")))?;
+    }
     Ok(UserAggregate {
         keyspace: keyspace.name.clone(),
-        name: s.name.name.clone(),
-        returns: finish.map_or(&state_type, |finish| &finish.returns).clone(),
-        arguments,
-        state_function: s.state_function.clone(),
-        state_type,
-        reduce_function: s.reduce_function.clone(),
-        final_function: s.final_function.clone(),
-        initial_state,
+        name: create.name.name.clone(),
+        returns: finish.map_or(state_type, |finish| &finish.returns).clone(),
+        arguments: arguments.clone(),
+        state_function: create.state_function.clone(),
+        state_type: state_type.clone(),
+        reduce_function: create.reduce_function.clone(),
+        final_function: create.final_function.clone(),
+        initial_state: create.initial_state.clone(),
     })
 }
 
-/// The value of INITCOND; None is null.
-fn initial_state(
-    schema: &Schema,
-    keyspace: &Keyspace,
-    term: &Term,
-    state_type: &CqlType,
-) -> Result<Option<Vec<u8>>, CompileError> {
-    let receiver = Receiver::new("(dummy)", state_type.clone());
-    let operand = compile_term(term, &receiver, &mut Markers::new(0), schema, &keyspace.name)?;
-    match operand.as_constant() {
-        Some(value) => Ok(value.map(<[u8]>::to_vec)),
-        None => invalid("INITCOND must be a constant".to_owned()),
-    }
-}
-
-pub(super) fn drop_aggregate(
-    schema: &Schema,
-    s: &DropAggregate,
-    ctx: &DdlContext<'_>,
-) -> Result<Option<DdlOutcome>, CompileError> {
-    let Some((keyspace, signature)) = to_drop(schema, &s.signature, s.if_exists, "Aggregate", ctx)? else {
+pub(crate) fn drop_aggregate(schema: &Schema, dropped: &DropAggregate) -> Result<Option<Outcome>, DdlError> {
+    let Some((keyspace, signature)) = to_drop(schema, &dropped.signature, dropped.if_exists, "Aggregate")? else {
         return Ok(None);
     };
     let change = aggregate_change(ChangeKind::Dropped, &keyspace.aggregates[&signature]);
@@ -389,7 +321,7 @@ pub(super) fn drop_aggregate(
 }
 
 /// The change of a function, for the notification of clients.
-pub(super) fn function_change(change: ChangeKind, function: &UserFunction) -> SchemaChange {
+pub(crate) fn function_change(change: ChangeKind, function: &UserFunction) -> SchemaChange {
     let types = function.arguments.iter();
     SchemaChange::Function {
         change,
@@ -400,7 +332,7 @@ pub(super) fn function_change(change: ChangeKind, function: &UserFunction) -> Sc
 }
 
 /// The change of an aggregate, for the notification of clients.
-pub(super) fn aggregate_change(change: ChangeKind, aggregate: &UserAggregate) -> SchemaChange {
+pub(crate) fn aggregate_change(change: ChangeKind, aggregate: &UserAggregate) -> SchemaChange {
     let types = aggregate.arguments.iter();
     SchemaChange::Aggregate {
         change,
@@ -409,6 +341,3 @@ pub(super) fn aggregate_change(change: ChangeKind, aggregate: &UserAggregate) ->
         argument_types: types.map(|t| t.unfrozen().to_string()).collect(),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,27 +1,20 @@
+//! Functions and aggregates by statements.
+
 use std::collections::BTreeMap;
 
+use ddl::{ChangeKind, SchemaChange, schema_difference, schema_version};
+use schema::Schema;
+use types::CqlType;
 use uuid::Uuid;
 
-use super::*;
-use crate::ddl::{apply, schema_difference, schema_version};
+use super::apply;
 
 fn run(schema: &mut Schema, text: &str) -> Result<Vec<SchemaChange>, String> {
     run_with(schema, text, true)
 }
 
 fn run_with(schema: &mut Schema, text: &str, has_functions: bool) -> Result<Vec<SchemaChange>, String> {
-    let statement = cql::parse(text).map_err(|e| format!("{text}: {e}"))?.statement;
-    let ctx = DdlContext {
-        keyspace: Some("k"),
-        now_us: 1,
-        new_id: Uuid::from_u128(1),
-        nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-        has_tombstone_gc: false,
-        has_functions,
-        racks: &BTreeMap::new(),
-        lists_racks: false,
-    };
-    match apply(schema, &statement, &ctx).map_err(|e| format!("{e}"))? {
+    match apply(schema, text, "k", has_functions).map_err(|e| format!("{e}"))? {
         Some(outcome) => {
             let told = schema_difference(schema, &outcome.schema).changes;
             assert!(told.ends_with(&outcome.changes), "{text}: {told:?}");
@@ -189,15 +182,11 @@ fn the_client_is_warned_of_an_aggregate_whose_state_stays_null() {
         ("CREATE AGGREGATE a2(int) SFUNC sn STYPE int INITCOND 0", false),
         ("CREATE AGGREGATE a3(int) SFUNC s STYPE int", false),
     ] {
-        run(&mut schema, text).expect(text);
-        let keyspace = &schema.keyspaces["k"];
-        let aggregate = keyspace.aggregates.values().last().expect("it was created");
+        let outcome = apply(&schema, text, "k", true).expect(text).expect("it is new");
+        schema = outcome.schema;
         let warning = "The state of aggregate k.a1 is always null: it has no INITCOND, and its state function k.sn does not accept 'null' arguments";
-        assert_eq!(
-            stays_null(keyspace, aggregate),
-            stays.then(|| warning.to_owned()),
-            "{text}"
-        );
+        let expected: &[&str] = if stays { &[warning] } else { &[] };
+        assert_eq!(outcome.warnings, expected, "{text}");
     }
 }
 
@@ -302,18 +291,7 @@ fn a_type_that_functions_use_is_altered_with_them_and_not_dropped() {
         "DROP TYPE u",
         "Cannot drop user type 'k.u' as it is still used by functions k.s, k.a",
     );
-    let statement = cql::parse("ALTER TYPE u ADD z int").expect("it is CQL").statement;
-    let ctx = DdlContext {
-        keyspace: Some("k"),
-        now_us: 1,
-        new_id: Uuid::from_u128(1),
-        nodes: &BTreeMap::new(),
-        has_tombstone_gc: false,
-        has_functions: false,
-        racks: &BTreeMap::new(),
-        lists_racks: false,
-    };
-    let outcome = apply(&schema, &statement, &ctx)
+    let outcome = apply(&schema, "ALTER TYPE u ADD z int", "k", false)
         .expect("it fits")
         .expect("it changes something");
     schema = outcome.schema;

@@ -29,12 +29,8 @@ impl<'a> Properties<'a> {
         }
     }
 
-    fn value(&self, name: &str) -> Option<&'a PropertyValue> {
+    pub(super) fn value(&self, name: &str) -> Option<&'a PropertyValue> {
         self.0.iter().find(|p| p.name == name).map(|p| &p.value)
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.value(name).is_some()
     }
 
     pub(super) fn is_map(&self, name: &str) -> bool {

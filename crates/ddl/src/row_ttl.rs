@@ -1,44 +1,24 @@
-//! The TTL column of a table: `c timestamp TTL` in CREATE TABLE, `ALTER TABLE t TTL c` and `ALTER TABLE t TTL NULL`, as
-//! in ScyllaDB.
+//! The TTL column of a table, whose value says when a row expires, as in ScyllaDB.
 
-use cql::ast::ColumnDefinition;
 use schema::{Column, ColumnKind, Table};
 use types::CqlType;
 
-use crate::error::CompileError;
+use crate::error::DdlError;
 
-/// Makes the column of these that is declared with `TTL`, if any, decide when rows expire.
-///
-/// # Errors
-/// When it cannot, or another one does already.
-pub(super) fn declare(table: &mut Table, columns: &[ColumnDefinition]) -> Result<(), CompileError> {
-    let mut declared = columns.iter().filter(|c| c.is_row_ttl);
-    let Some(column) = declared.next() else {
-        return Ok(());
-    };
-    if let Some(other) = declared.next() {
-        return Err(CompileError::Invalid(format!(
-            "Columns {} and {} are declared as TTL columns: a table has one at most",
-            column.name, other.name
-        )));
-    }
-    enable(table, &column.name)
-}
-
-/// `TTL c`
+/// Makes a column the TTL column.
 ///
 /// # Errors
 /// When the column is none that can say it, or another one does.
-pub(super) fn enable(table: &mut Table, name: &str) -> Result<(), CompileError> {
+pub(crate) fn enable(table: &mut Table, name: &str) -> Result<(), DdlError> {
     let full_name = format!("{}.{}", table.keyspace, table.name);
     if let Some(present) = table.ttl_column() {
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Table {full_name} has the TTL column {}: it is the only one, until ALTER TABLE {full_name} TTL NULL",
             present.name
         )));
     }
     let Some(column) = table.column(name).filter(|c| !table.is_hidden(c)) else {
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Column {name} was not found in table {full_name}: it cannot be its TTL column"
         )));
     };
@@ -47,14 +27,14 @@ pub(super) fn enable(table: &mut Table, name: &str) -> Result<(), CompileError> 
     Ok(())
 }
 
-/// `TTL NULL`
+/// No column is the TTL column any more.
 ///
 /// # Errors
 /// When no column says when rows expire.
-pub(super) fn disable(table: &mut Table) -> Result<(), CompileError> {
+pub(crate) fn disable(table: &mut Table) -> Result<(), DdlError> {
     match table.row_ttl.take() {
         Some(_) => Ok(()),
-        None => Err(CompileError::Invalid(format!(
+        None => Err(DdlError::Invalid(format!(
             "Table {}.{} has no TTL column",
             table.keyspace, table.name
         ))),
@@ -65,9 +45,9 @@ pub(super) fn disable(table: &mut Table) -> Result<(), CompileError> {
 ///
 /// # Errors
 /// When it is the TTL column.
-pub(super) fn check_unused(table: &Table, name: &str, change: &str) -> Result<(), CompileError> {
+pub(crate) fn check_unused(table: &Table, name: &str, change: &str) -> Result<(), DdlError> {
     match table.ttl_column() {
-        Some(column) if column.name == name => Err(CompileError::Invalid(format!(
+        Some(column) if column.name == name => Err(DdlError::Invalid(format!(
             "Cannot {change} the TTL column {name}: use ALTER TABLE {}.{} TTL NULL first",
             table.keyspace, table.name
         ))),
@@ -75,9 +55,9 @@ pub(super) fn check_unused(table: &Table, name: &str, change: &str) -> Result<()
     }
 }
 
-fn check(column: &Column) -> Result<(), CompileError> {
+fn check(column: &Column) -> Result<(), DdlError> {
     let refused = |why: String| {
-        Err(CompileError::Invalid(format!(
+        Err(DdlError::Invalid(format!(
             "Column {} cannot be the TTL column: {why}",
             column.name
         )))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cql::ast::{Property, Statement, TableChange};
+use ddl::{Definition, TableChange};
 use schema::{Keyspace, Schema, Table};
 use topology::Copies;
 
@@ -12,21 +12,21 @@ use crate::QueryError;
 const LOCATOR: &str = "org.apache.cassandra.locator.";
 const TIME_WINDOWS: &str = "TimeWindowCompactionStrategy";
 
-/// Refuses statements of a forbidden kind, and properties of tables. The answer is the warnings.
+/// Refuses definitions of a forbidden kind, and properties of tables. The answer is the warnings.
 ///
 /// # Errors
-/// When a guardrail refuses the statement.
-pub(crate) fn check_kind(limits: &SchemaGuardrails, statement: &Statement) -> Result<Vec<String>, QueryError> {
+/// When a guardrail refuses the definition.
+pub(crate) fn check_definition(limits: &SchemaGuardrails, definition: &Definition) -> Result<Vec<String>, QueryError> {
     let mut warnings = Vec::new();
-    let forbidden = match statement {
-        Statement::DropKeyspace(_) if limits.forbids_drop_keyspace => {
+    let forbidden = match definition {
+        Definition::DropKeyspace(_) if limits.forbids_drop_keyspace => {
             Some("DROP KEYSPACE is refused: drop_keyspace_enabled")
         }
-        Statement::DropTable(_) if limits.forbids_drop_table => {
+        Definition::DropTable(_) if limits.forbids_drop_table => {
             Some("DROP TABLE is refused: drop_truncate_table_enabled")
         }
-        Statement::AlterTable(_) if limits.forbids_alter_table => Some("ALTER TABLE is refused: alter_table_enabled"),
-        Statement::AlterTable(alter)
+        Definition::AlterTable(_) if limits.forbids_alter_table => Some("ALTER TABLE is refused: alter_table_enabled"),
+        Definition::AlterTable(alter)
             if matches!(alter.change, TableChange::DropCompactStorage) && limits.forbids_drop_compact =>
         {
             Some("DROP COMPACT STORAGE is refused: drop_compact_storage_enabled")
@@ -36,24 +36,14 @@ pub(crate) fn check_kind(limits: &SchemaGuardrails, statement: &Statement) -> Re
     if let Some(why) = forbidden {
         return Err(refused(format_args!("{why} is false")));
     }
-    for property in properties(statement) {
+    for property in definition.table_properties() {
         let options = ("table_properties_warned", "table_properties_disallowed");
-        let what = format_args!("The statement gives the table property {}", property.name);
-        limits.properties.check(&property.name, options, what, &mut warnings)?;
+        let what = format_args!("The statement gives the table property {property}");
+        limits
+            .properties
+            .check(&property.to_owned(), options, what, &mut warnings)?;
     }
     Ok(warnings)
-}
-
-fn properties(statement: &Statement) -> &[Property] {
-    match statement {
-        Statement::CreateTable(create) => &create.options.properties,
-        Statement::CreateTableLike(create) => &create.properties,
-        Statement::AlterTable(alter) => match &alter.change {
-            TableChange::Properties(properties) => properties,
-            _ => &[],
-        },
-        _ => &[],
-    }
 }
 
 /// Checks what is new or other in a schema. Keyspaces of the system are not looked at. The answer is the warnings.

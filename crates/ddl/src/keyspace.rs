@@ -1,15 +1,16 @@
-//! CREATE, ALTER and DROP KEYSPACE.
+//! Keyspaces are created, altered and dropped.
 
 use std::collections::BTreeMap;
 
-use cql::ast::{AlterKeyspace, CreateKeyspace, DropKeyspace};
 use schema::{Keyspace, Schema};
+use system_tables::KeyspaceKind;
 use topology::Copies;
 
-use super::properties::Properties;
-use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome, rack_lists, unbuilt};
-use crate::error::CompileError;
-use system_tables::KeyspaceKind;
+use crate::error::DdlError;
+use crate::{
+    AlterKeyspace, ChangeKind, Context, CreateKeyspace, DropKeyspace, KeyspaceTablets, Outcome, SchemaChange,
+    check_modifiable, outcome, rack_lists, unbuilt,
+};
 
 /// Copies of each partition when a keyspace does not say.
 const REPLICATION_FACTOR_DEFAULT: &str = "1";
@@ -20,52 +21,28 @@ const NAME_BYTES_MAX: usize = 48;
 
 const LOCATOR: &str = "org.apache.cassandra.locator.";
 const REPLICATION_FACTOR: &str = "replication_factor";
-const PROPERTIES: [&str; 5] = ["consistency", "durable_writes", "replication", "storage", "tablets"];
 
-pub(super) fn create(
-    schema: &Schema,
-    s: &CreateKeyspace,
-    ctx: &DdlContext<'_>,
-) -> Result<Option<DdlOutcome>, CompileError> {
-    let name = &s.name;
-    if system_tables::kind(name) == Some(KeyspaceKind::Local) {
-        return Err(CompileError::Invalid(format!(
-            "System keyspace '{name}' is not user-modifiable"
-        )));
-    }
-    if !super::table::is_word(name) {
-        return Err(CompileError::Invalid(format!(
-            "Keyspace name must not be empty and must contain alphanumeric or underscore characters only (got \"{name}\")"
-        )));
-    }
-    if name.len() > NAME_BYTES_MAX {
-        return Err(CompileError::Invalid(format!(
-            "Keyspace name must not be more than {NAME_BYTES_MAX} characters long (got {} characters for \"{name}\")",
-            name.len()
-        )));
-    }
-    let properties = Properties::new(&s.properties, &PROPERTIES)?;
-    check_fixed(&properties)?;
-    let mut replication = properties.map_with_lists("replication")?.unwrap_or_default();
-    complete_replication(&mut replication, ctx);
-    let durable_writes = properties.boolean("durable_writes")?.unwrap_or(true);
-    let tablets = tablets(&properties)?;
+pub(crate) fn create(schema: &Schema, create: &CreateKeyspace, ctx: &Context<'_>) -> Result<Option<Outcome>, DdlError> {
+    let name = &create.name;
+    check_name(name)?;
     if schema.keyspaces.contains_key(name) {
-        if s.if_not_exists {
+        if create.if_not_exists {
             return Ok(None);
         }
-        return Err(CompileError::AlreadyExists {
+        return Err(DdlError::AlreadyExists {
             keyspace: name.clone(),
             table: String::new(),
         });
     }
+    let mut replication = create.replication.clone();
+    complete_replication(&mut replication, ctx);
     let (replication, mut warnings) = prepare_replication(name, replication, &BTreeMap::new(), ctx)?;
-    warn_of_durability(&properties, durable_writes, &mut warnings);
+    warnings.extend(durability_warning(create.durable_writes));
     let mut keyspace = Keyspace {
         name: name.clone(),
         replication,
-        durable_writes,
-        tablets,
+        durable_writes: create.durable_writes.unwrap_or(true),
+        tablets: create.tablets.map(tablets),
         types: BTreeMap::new(),
         functions: BTreeMap::new(),
         aggregates: BTreeMap::new(),
@@ -76,36 +53,35 @@ pub(super) fn create(
         change: ChangeKind::Created,
         keyspace: name.clone(),
     };
-    Ok(Some(DdlOutcome {
+    Ok(Some(Outcome {
         warnings,
         ..outcome(schema, name, Some(keyspace), change)
     }))
 }
 
-/// Options that have one value here.
-fn check_fixed(properties: &Properties<'_>) -> Result<(), CompileError> {
-    if let Some(consistency) = properties.text("consistency")?
-        && !consistency.eq_ignore_ascii_case("eventual")
-    {
-        return Err(CompileError::Config(format!(
-            "Invalid value {consistency} for option 'consistency': only 'eventual' is supported"
+fn check_name(name: &str) -> Result<(), DdlError> {
+    if system_tables::kind(name) == Some(KeyspaceKind::Local) {
+        return Err(DdlError::Invalid(format!(
+            "System keyspace '{name}' is not user-modifiable"
         )));
     }
-    if let Some(storage) = properties.map("storage")? {
-        let is_local = |(name, value): (&String, &String)| name == "type" && value.eq_ignore_ascii_case("local");
-        if !storage.iter().all(is_local) {
-            return Err(CompileError::Config(
-                "Invalid value for option 'storage': only {'type': 'LOCAL'} is supported, sstables are in the data directories"
-                    .to_owned(),
-            ));
-        }
+    if !crate::table::is_word(name) {
+        return Err(DdlError::Invalid(format!(
+            "Keyspace name must not be empty and must contain alphanumeric or underscore characters only (got \"{name}\")"
+        )));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(DdlError::Invalid(format!(
+            "Keyspace name must not be more than {NAME_BYTES_MAX} characters long (got {} characters for \"{name}\")",
+            name.len()
+        )));
     }
     Ok(())
 }
 
 /// What CREATE KEYSPACE leaves unsaid: without a class it means NetworkTopologyStrategy, and without a class and
 /// factors a copy on each rack of each datacenter (racks that have nodes which hold data). As in ScyllaDB.
-fn complete_replication(replication: &mut BTreeMap<String, String>, ctx: &DdlContext<'_>) {
+fn complete_replication(replication: &mut BTreeMap<String, String>, ctx: &Context<'_>) {
     if replication.contains_key("class") {
         return;
     }
@@ -116,11 +92,7 @@ fn complete_replication(replication: &mut BTreeMap<String, String>, ctx: &DdlCon
     replication.insert("class".to_owned(), "NetworkTopologyStrategy".to_owned());
 }
 
-fn list_racks(
-    keyspace: &mut Keyspace,
-    before: &BTreeMap<String, String>,
-    ctx: &DdlContext<'_>,
-) -> Result<(), CompileError> {
+fn list_racks(keyspace: &mut Keyspace, before: &BTreeMap<String, String>, ctx: &Context<'_>) -> Result<(), DdlError> {
     let is_of_users = system_tables::kind(&keyspace.name).is_none();
     match ctx.lists_racks && is_of_users && keyspace.has_tablets() {
         true => rack_lists::expand(&keyspace.name, &mut keyspace.replication, before, ctx.racks),
@@ -128,48 +100,37 @@ fn list_racks(
     }
 }
 
-fn warn_of_durability(properties: &Properties<'_>, durable_writes: bool, warnings: &mut Vec<String>) {
-    if properties.has("durable_writes") && !durable_writes {
-        warnings.push(unbuilt::warning("durable_writes", "false"));
-    }
+fn durability_warning(durable_writes: Option<bool>) -> Option<String> {
+    (durable_writes == Some(false)).then(|| unbuilt::warning("durable_writes", "false"))
 }
 
-pub(super) fn alter(
-    schema: &Schema,
-    s: &AlterKeyspace,
-    ctx: &DdlContext<'_>,
-) -> Result<Option<DdlOutcome>, CompileError> {
-    let name = &s.name;
+pub(crate) fn alter(schema: &Schema, alter: &AlterKeyspace, ctx: &Context<'_>) -> Result<Option<Outcome>, DdlError> {
+    let name = &alter.name;
     if system_tables::kind(name) == Some(KeyspaceKind::Local) {
         check_modifiable(name, "ALTER", String::new)?;
     }
-    let properties = Properties::new(&s.properties, &PROPERTIES)?;
-    check_fixed(&properties)?;
     let Some(old) = schema.keyspaces.get(name) else {
-        return absent(name, s.if_exists);
+        return absent(name, alter.if_exists);
     };
     let mut keyspace = Keyspace::clone(old);
-    if let Some(durable_writes) = properties.boolean("durable_writes")? {
+    if let Some(durable_writes) = alter.durable_writes {
         keyspace.durable_writes = durable_writes;
     }
-    if let Some(new) = tablets(&properties)? {
+    if let Some(new) = alter.tablets {
         // Other options of tablets mean that there are some; so a keyspace on the token ring goes to tablets only where
         // it is said.
-        if !new.contains_key("enabled") && !keyspace.has_tablets() {
-            return Err(CompileError::Invalid(format!(
+        if new.enabled.is_none() && !keyspace.has_tablets() {
+            return Err(DdlError::Invalid(format!(
                 "Keyspace '{name}' is on the token ring: add 'enabled': true to move its tables to tablets"
             )));
         }
-        keyspace.tablets.get_or_insert_default().extend(new);
+        keyspace.tablets.get_or_insert_default().extend(tablets(new));
     }
-    let replication = match properties.map_with_lists("replication")? {
-        Some(new) => new,
-        None => keyspace.replication.clone(),
-    };
+    let replication = alter.replication.as_ref().unwrap_or(&keyspace.replication).clone();
     let (replication, mut warnings) = prepare_replication(name, replication, &old.replication, ctx)?;
     keyspace.replication = replication;
     list_racks(&mut keyspace, &old.replication, ctx)?;
-    warn_of_durability(&properties, keyspace.durable_writes, &mut warnings);
+    warnings.extend(durability_warning(alter.durable_writes));
     if keyspace == **old {
         return Ok(None);
     }
@@ -177,63 +138,42 @@ pub(super) fn alter(
         change: ChangeKind::Updated,
         keyspace: name.clone(),
     };
-    Ok(Some(DdlOutcome {
+    Ok(Some(Outcome {
         warnings,
         ..outcome(schema, name, Some(keyspace), change)
     }))
 }
 
-pub(super) fn drop(schema: &Schema, s: &DropKeyspace) -> Result<Option<DdlOutcome>, CompileError> {
-    let name = &s.name;
+pub(crate) fn drop(schema: &Schema, dropped: &DropKeyspace) -> Result<Option<Outcome>, DdlError> {
+    let name = &dropped.name;
     check_modifiable(name, "DROP", || format!("keyspace {name}"))?;
     let Some(old) = schema.keyspaces.get(name) else {
-        return absent(name, s.if_exists);
+        return absent(name, dropped.if_exists);
     };
     let change = SchemaChange::Keyspace {
         change: ChangeKind::Dropped,
         keyspace: name.clone(),
     };
     let dropped_tables = old.tables.values().map(|t| t.id).collect();
-    Ok(Some(DdlOutcome {
+    Ok(Some(Outcome {
         dropped_tables,
         ..outcome(schema, name, None, change)
     }))
 }
 
-fn absent(name: &str, if_exists: bool) -> Result<Option<DdlOutcome>, CompileError> {
+fn absent(name: &str, if_exists: bool) -> Result<Option<Outcome>, DdlError> {
     if if_exists {
         Ok(None)
     } else {
-        Err(CompileError::Invalid(format!("Keyspace '{name}' doesn't exist")))
+        Err(DdlError::Invalid(format!("Keyspace '{name}' doesn't exist")))
     }
 }
 
-/// `tablets = {'enabled': …, 'initial': …}`, as ScyllaDB has it.
-fn tablets(properties: &Properties<'_>) -> Result<Option<BTreeMap<String, String>>, CompileError> {
-    let Some(mut tablets) = properties.map("tablets")? else {
-        return Ok(None);
-    };
-    for (key, value) in &mut tablets {
-        match key.as_str() {
-            "enabled" => {
-                value.make_ascii_lowercase();
-                if !matches!(value.as_str(), "true" | "false") {
-                    return Err(CompileError::Config(format!(
-                        "Invalid value {value} for tablets sub-option 'enabled': only 'true' and 'false' are allowed"
-                    )));
-                }
-            }
-            "initial" => {
-                if value.parse::<u32>().is_err() {
-                    return Err(CompileError::Config(format!(
-                        "Invalid value {value} for tablets sub-option 'initial': a number of tablets is expected"
-                    )));
-                }
-            }
-            _ => return Err(CompileError::Config(format!("Unknown tablets sub-option '{key}'"))),
-        }
-    }
-    Ok(Some(tablets))
+/// As the schema has them: `{'enabled': …, 'initial': …}`, as ScyllaDB.
+fn tablets(given: KeyspaceTablets) -> BTreeMap<String, String> {
+    let enabled = given.enabled.map(|enabled| ("enabled".to_owned(), enabled.to_string()));
+    let initial = given.initial.map(|initial| ("initial".to_owned(), initial.to_string()));
+    enabled.into_iter().chain(initial).collect()
 }
 
 /// Writes out what a replication map leaves unsaid, and refuses one that cannot be had. Also returns warnings.
@@ -243,11 +183,11 @@ fn prepare_replication(
     keyspace: &str,
     mut options: BTreeMap<String, String>,
     previous: &BTreeMap<String, String>,
-    ctx: &DdlContext<'_>,
-) -> Result<(BTreeMap<String, String>, Vec<String>), CompileError> {
+    ctx: &Context<'_>,
+) -> Result<(BTreeMap<String, String>, Vec<String>), DdlError> {
     let nodes = ctx.nodes;
     let Some(class) = options.remove("class") else {
-        return Err(CompileError::Config("Missing replication strategy class".to_owned()));
+        return Err(DdlError::Config("Missing replication strategy class".to_owned()));
     };
     let class = if class.contains('.') {
         class
@@ -263,12 +203,12 @@ fn prepare_replication(
         Some("NetworkTopologyStrategy") => expand_datacenters(&mut options, previous, nodes)?,
         Some("EverywhereStrategy") => {}
         Some("LocalStrategy") => {
-            return Err(CompileError::invalid(
+            return Err(DdlError::invalid(
                 "Unable to use given strategy class: LocalStrategy is reserved for internal use.",
             ));
         }
         _ => {
-            return Err(CompileError::Config(format!(
+            return Err(DdlError::Config(format!(
                 "Unable to find replication strategy class '{class}'"
             )));
         }
@@ -286,12 +226,12 @@ fn prepare_replication(
         }
     };
     if let Some(unknown) = options.keys().find(|name| !known(name)) {
-        return Err(CompileError::Config(format!(
+        return Err(DdlError::Config(format!(
             "Unrecognized strategy option {{{unknown}}} passed to {short} for keyspace {keyspace}"
         )));
     }
     if options.is_empty() && !is_everywhere {
-        return Err(CompileError::Config(
+        return Err(DdlError::Config(
             "Configuration for at least one datacenter must be present".to_owned(),
         ));
     }
@@ -299,7 +239,7 @@ fn prepare_replication(
     let mut copies = 0;
     for (name, value) in &mut options {
         let factor = if !simple && Copies::is_list(value) {
-            let racks = Copies::parse(name, value).map_err(|e| CompileError::Config(e.to_string()))?;
+            let racks = Copies::parse(name, value).map_err(|e| DdlError::Config(e.to_string()))?;
             check_racks(name, &racks, previous.get(name), ctx)?;
             *value = racks.to_string();
             u32::from(racks.number())
@@ -315,7 +255,7 @@ fn prepare_replication(
             (here, format!(" for datacenter {name}"))
         };
         if factor > FACTOR_MAX {
-            return Err(CompileError::Config(format!(
+            return Err(DdlError::Config(format!(
                 "Replication factor must be at most {FACTOR_MAX}, found {factor}{place}"
             )));
         }
@@ -327,7 +267,7 @@ fn prepare_replication(
         }
     }
     if copies == 0 && !is_everywhere {
-        return Err(CompileError::Config(format!(
+        return Err(DdlError::Config(format!(
             "Keyspace {keyspace} would have no copies of its data: a replication factor of at least 1 is expected"
         )));
     }
@@ -341,8 +281,8 @@ fn check_racks(
     datacenter: &str,
     listed: &Copies,
     previous: Option<&String>,
-    ctx: &DdlContext<'_>,
-) -> Result<(), CompileError> {
+    ctx: &Context<'_>,
+) -> Result<(), DdlError> {
     let (Copies::Racks(listed), Some(there)) = (listed, ctx.racks.get(datacenter)) else {
         return Ok(());
     };
@@ -350,7 +290,7 @@ fn check_racks(
     let had = |rack: &String| matches!(&former, Some(Copies::Racks(racks)) if racks.contains(rack));
     match listed.iter().find(|rack| !there.contains(*rack) && !had(rack)) {
         None => Ok(()),
-        Some(unknown) => Err(CompileError::Config(format!(
+        Some(unknown) => Err(DdlError::Config(format!(
             "Unknown rack {unknown} in datacenter {datacenter}: the racks with nodes that hold data are {}",
             there.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
         ))),
@@ -362,10 +302,10 @@ fn expand_datacenters(
     options: &mut BTreeMap<String, String>,
     previous: &BTreeMap<String, String>,
     nodes: &BTreeMap<String, u32>,
-) -> Result<(), CompileError> {
+) -> Result<(), DdlError> {
     let mut factor = options.remove(REPLICATION_FACTOR);
     if let Some(list) = factor.as_ref().filter(|text| Copies::is_list(text)) {
-        return Err(CompileError::Config(format!(
+        return Err(DdlError::Config(format!(
             "Invalid value {list} for {REPLICATION_FACTOR}: racks are listed for a datacenter"
         )));
     }
@@ -392,13 +332,11 @@ fn expand_datacenters(
     Ok(())
 }
 
-fn parse_factor(text: &str) -> Result<u32, CompileError> {
+fn parse_factor(text: &str) -> Result<u32, DdlError> {
     match text.parse::<i32>() {
         Ok(factor) => u32::try_from(factor)
-            .map_err(|_| CompileError::Config(format!("Replication factor must be non-negative, found {factor}"))),
-        Err(_) if text.contains('/') => Err(CompileError::Config(
-            "Transient replication is not supported".to_owned(),
-        )),
-        Err(_) => Err(CompileError::Config(format!("For input string: \"{text}\""))),
+            .map_err(|_| DdlError::Config(format!("Replication factor must be non-negative, found {factor}"))),
+        Err(_) if text.contains('/') => Err(DdlError::Config("Transient replication is not supported".to_owned())),
+        Err(_) => Err(DdlError::Config(format!("For input string: \"{text}\""))),
     }
 }

@@ -9,39 +9,9 @@ use types::{CqlType, UdtType};
 use crate::error::CompileError;
 use crate::type_name::{native_type, vector_dimension};
 
-/// How deep types are nested at most, and how many types there are in one. Each CREATE TYPE may nest what others nested
-/// before; files, records and the protocol hold whole definitions, and their readers have limits.
-const DEPTH_MAX: usize = 40;
-const PARTS_MAX: usize = 4096;
-
 /// The type that `name` means in a keyspace.
 pub(super) fn resolve(keyspace: &Keyspace, name: &TypeName) -> Result<CqlType, CompileError> {
-    let resolved = prepare(keyspace, name, false)?.canonical();
-    check_size(&resolved)?;
-    Ok(resolved)
-}
-
-/// Refuses types that are nested too deep or have too many types in them.
-pub(super) fn check_size(t: &CqlType) -> Result<(), CompileError> {
-    if t.depth() > DEPTH_MAX {
-        return Err(CompileError::Invalid(format!(
-            "Type {t} is nested more than {DEPTH_MAX} deep"
-        )));
-    }
-    if t.parts() > PARTS_MAX {
-        return Err(CompileError::Invalid(format!(
-            "Type {t} has more than {PARTS_MAX} types in it"
-        )));
-    }
-    Ok(())
-}
-
-/// True for a non-frozen user-defined type with a field that is a non-frozen collection or user-defined type.
-pub(super) fn has_nested_collection(t: &CqlType) -> bool {
-    match t {
-        CqlType::Udt(udt) => udt.fields.iter().any(|(_, field)| field.is_multi_cell()),
-        _ => false,
-    }
+    Ok(prepare(keyspace, name, false)?.canonical())
 }
 
 /// A user-defined type of a keyspace.
@@ -244,16 +214,4 @@ fn written(name: &TypeName, frozen: bool) -> String {
         TypeName::Vector(e, dimension) => return format!("vector<{}, {dimension}>", written(e, frozen)),
     };
     if frozen { format!("frozen<{inner}>") } else { inner }
-}
-
-/// Whether a duration is in the type at any depth: such values have no order.
-pub(crate) fn has_duration(t: &CqlType) -> bool {
-    match t {
-        CqlType::Duration => true,
-        CqlType::List(e) | CqlType::Set(e) | CqlType::Vector(e, _) | CqlType::Frozen(e) => has_duration(e),
-        CqlType::Map(k, v) => has_duration(k) || has_duration(v),
-        CqlType::Tuple(elements) => elements.iter().any(has_duration),
-        CqlType::Udt(udt) => udt.fields.iter().any(|(_, t)| has_duration(t)),
-        _ => false,
-    }
 }

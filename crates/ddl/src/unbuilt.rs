@@ -17,12 +17,12 @@ fn reason(name: &str) -> &'static str {
 }
 
 /// The warning that an option with this value has no effect.
-pub(super) fn warning(option: &str, value: &str) -> String {
+pub(crate) fn warning(option: &str, value: &str) -> String {
     format!("{option} = '{value}' has no effect here: {}", reason(option))
 }
 
 /// Warnings for a client that gives a table these options. `is_given`: the statement names the option.
-pub(super) fn warnings(o: &TableOptions, is_given: impl Fn(&str) -> bool) -> Vec<String> {
+pub(crate) fn warnings(o: &TableOptions, is_given: impl Fn(&str) -> bool) -> Vec<String> {
     let default = TableOptions::default();
     let mut warnings = Vec::new();
     let mut warn = |option: &str, value: &str, is_usual: bool| {
@@ -87,14 +87,17 @@ pub(super) fn warnings(o: &TableOptions, is_given: impl Fn(&str) -> bool) -> Vec
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use cql::ast::Statement;
-    use schema::Schema;
+    use schema::{ColumnKind, RateLimits, Schema, TableId, TabletOptions, TombstoneGc, TombstoneGcMode};
+    use types::CqlType;
     use uuid::Uuid;
 
     use super::all;
-    use crate::ddl::{DdlContext, apply, compaction, options};
+    use crate::{
+        AlterTable, Context, CreateKeyspace, CreateTable, Definition, NameInKeyspace, NewColumn, TABLE_PROPERTIES,
+        TableChange, TableOption, apply, compaction,
+    };
 
-    /// What becomes of an option that a statement sets to something unusual.
+    /// What becomes of an option that is given an unusual value.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Fate {
         /// It has the effect that users know.
@@ -106,41 +109,56 @@ mod tests {
     }
     use Fate::{Done, Refused, Warned};
 
-    const LEVELED: &str = "'class': 'LeveledCompactionStrategy', ";
-    const WINDOW: &str = "'class': 'TimeWindowCompactionStrategy', ";
-    const TIERED: &str = "'class': 'SizeTieredCompactionStrategy', ";
+    const LEVELED: &str = "LeveledCompactionStrategy";
+    const WINDOW: &str = "TimeWindowCompactionStrategy";
+    const TIERED: &str = "SizeTieredCompactionStrategy";
 
-    /// Every option of a table and an unusual value for it.
-    const TABLE: [(&str, &str, Fate); 28] = [
-        ("additional_write_policy", "'50p'", Warned),
-        ("allow_auto_snapshot", "false", Done),
-        ("bloom_filter_fp_chance", "0.2", Done),
-        ("caching", "{'keys': 'NONE', 'rows_per_partition': 'ALL'}", Warned),
-        ("cdc", "true", Refused("cdc")),
-        ("comment", "'c'", Done),
-        ("compaction", "{'class': 'LeveledCompactionStrategy'}", Warned),
-        ("compression", "{'class': 'ZstdCompressor'}", Done),
-        ("crc_check_chance", "0.5", Warned),
-        ("default_time_to_live", "5", Done),
-        ("extensions", "{'a': 0xca}", Done),
-        ("gc_grace_seconds", "5", Done),
-        ("id", "7d8bd4a6-9ae5-4ae6-b2d4-0b0d0e0f1011", Done),
-        ("in_memory", "true", Refused("stored on disk")),
-        ("incremental_backups", "false", Warned),
-        ("large_data_guardrails_enabled", "true", Done),
-        ("max_index_interval", "4096", Warned),
-        ("memtable", "'fast'", Refused("not found")),
-        ("memtable_flush_period_in_ms", "1000", Done),
-        ("min_index_interval", "256", Done),
-        ("paxos_grace_seconds", "86400", Done),
-        ("per_partition_rate_limit", "{'max_reads_per_second': 5}", Done),
-        ("read_repair", "'NONE'", Done),
-        ("speculative_retry", "'50p'", Done),
-        ("storage_engine", "'logstor'", Refused("sstables")),
-        ("synchronous_updates", "true", Refused("no materialized views")),
-        ("tablets", "{'min_tablet_count': 4}", Done),
-        ("tombstone_gc", "{'mode': 'disabled'}", Done),
-    ];
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    /// Every option of a table with an unusual value.
+    fn table_options() -> Vec<(TableOption, Fate)> {
+        let limits = RateLimits {
+            reads: Some(5),
+            writes: None,
+        };
+        let tablets = TabletOptions {
+            min_tablet_count: Some(4),
+            ..TabletOptions::default()
+        };
+        let caching = map(&[("keys", "NONE"), ("rows_per_partition", "ALL")]);
+        let gc = TombstoneGc::of(TombstoneGcMode::Disabled);
+        vec![
+            (TableOption::AdditionalWritePolicy("50p".to_owned()), Warned),
+            (TableOption::AllowAutoSnapshot(false), Done),
+            (TableOption::BloomFilterFpChance(0.2), Done),
+            (TableOption::Caching(caching), Warned),
+            (TableOption::Cdc(true), Refused("cdc")),
+            (TableOption::Comment("c".to_owned()), Done),
+            (TableOption::Compaction(map(&[("class", LEVELED)])), Warned),
+            (TableOption::Compression(map(&[("class", "ZstdCompressor")])), Done),
+            (TableOption::CrcCheckChance(0.5), Warned),
+            (TableOption::DefaultTimeToLive(5), Done),
+            (TableOption::Extensions([("a".to_owned(), vec![0xca])].into()), Done),
+            (TableOption::GcGraceSeconds(5), Done),
+            (TableOption::InMemory(true), Refused("stored on disk")),
+            (TableOption::IncrementalBackups(false), Warned),
+            (TableOption::LargeDataGuardrailsEnabled(true), Done),
+            (TableOption::MaxIndexInterval(4096), Warned),
+            (TableOption::Memtable("fast".to_owned()), Refused("not found")),
+            (TableOption::MemtableFlushPeriodInMs(1000), Done),
+            (TableOption::MinIndexInterval(256), Done),
+            (TableOption::PaxosGraceSeconds(86_400), Done),
+            (TableOption::PerPartitionRateLimit(limits), Done),
+            (TableOption::ReadRepair("NONE".to_owned()), Done),
+            (TableOption::SpeculativeRetry("50p".to_owned()), Done),
+            (TableOption::StorageEngine("logstor".to_owned()), Refused("sstables")),
+            (TableOption::SynchronousUpdates(true), Refused("no materialized views")),
+            (TableOption::Tablets(tablets), Done),
+            (TableOption::TombstoneGc(gc), Done),
+        ]
+    }
 
     /// Every sub-option of `compaction`.
     const COMPACTION: [(&str, &str, &str, Fate); 20] = [
@@ -182,12 +200,10 @@ mod tests {
         ("ZstdCompressor", "compression_level", "7", Done),
     ];
 
-    /// Executes these statements, one after the other; returns the warnings of the last.
-    fn told(texts: &[String]) -> Result<Vec<String>, String> {
+    /// Applies these definitions, one after the other; returns the warnings of the last.
+    fn told(definitions: &[Definition]) -> Result<Vec<String>, String> {
         let nodes = BTreeMap::from([("datacenter1".to_owned(), 3)]);
-        let ctx = DdlContext {
-            keyspace: Some("ks"),
-            now_us: 1,
+        let ctx = Context {
             new_id: Uuid::from_u128(7),
             nodes: &nodes,
             has_tombstone_gc: true,
@@ -200,37 +216,65 @@ mod tests {
             keyspaces: BTreeMap::new(),
         };
         let mut warnings = Vec::new();
-        for text in texts {
-            let statement: Statement = cql::parse(text).map_err(|e| e.to_string())?.statement;
-            let outcome = apply(&schema, &statement, &ctx).map_err(|e| format!("{e:?}"))?;
-            let outcome = outcome.ok_or("the statement did nothing")?;
+        for definition in definitions {
+            let outcome = apply(&schema, definition, &ctx).map_err(|e| e.to_string())?;
+            let outcome = outcome.ok_or("the definition did nothing")?;
             (schema, warnings) = (outcome.schema, outcome.warnings);
         }
         Ok(warnings)
     }
 
-    /// Sets an option at CREATE TABLE and at ALTER TABLE, and checks what becomes of it.
-    fn check(option: &str, assignment: &str, fate: Fate, seen: &mut BTreeSet<String>) {
-        let keyspace =
-            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}".to_owned();
-        let create = format!("CREATE TABLE t (k int PRIMARY KEY) WITH {assignment}");
-        let alter = format!("ALTER TABLE t WITH {assignment}");
-        let plain = "CREATE TABLE t (k int PRIMARY KEY)".to_owned();
-        let mut ways = vec![vec![keyspace.clone(), create]];
-        if option != "id" {
-            ways.push(vec![keyspace, plain, alter]);
+    fn keyspace(durable_writes: Option<bool>) -> Definition {
+        Definition::CreateKeyspace(CreateKeyspace {
+            name: "ks".to_owned(),
+            if_not_exists: false,
+            replication: map(&[("class", "SimpleStrategy"), ("replication_factor", "1")]),
+            durable_writes,
+            tablets: None,
+        })
+    }
+
+    fn table(id: Option<TableId>, options: Vec<TableOption>) -> Definition {
+        Definition::CreateTable(CreateTable {
+            table: name(),
+            if_not_exists: false,
+            id,
+            columns: vec![NewColumn::new("k", CqlType::Int, ColumnKind::PartitionKey)],
+            ttl_column: None,
+            is_compact: false,
+            options,
+        })
+    }
+
+    fn name() -> NameInKeyspace {
+        NameInKeyspace {
+            keyspace: "ks".to_owned(),
+            name: "t".to_owned(),
         }
+    }
+
+    /// Gives an option to a new table and to one that is altered, and checks what becomes of it.
+    fn check(option: &TableOption, fate: Fate, seen: &mut BTreeSet<String>) {
+        let alter = Definition::AlterTable(AlterTable {
+            table: name(),
+            if_exists: false,
+            change: TableChange::Options(vec![option.clone()]),
+        });
+        let ways = [
+            vec![keyspace(None), table(None, vec![option.clone()])],
+            vec![keyspace(None), table(None, Vec::new()), alter],
+        ];
         for way in ways {
             let told = told(&way);
             match fate {
-                Done => assert_eq!(told, Ok(Vec::new()), "{assignment}"),
+                Done => assert_eq!(told, Ok(Vec::new()), "{option:?}"),
                 Refused(words) => {
-                    let refusal = told.expect_err(&format!("{assignment} is refused"));
-                    assert!(refusal.contains(words), "{assignment}: {refusal}");
+                    let refusal = told.expect_err(&format!("{option:?} is refused"));
+                    assert!(refusal.contains(words), "{option:?}: {refusal}");
                 }
                 Warned => {
-                    let warnings = told.unwrap_or_else(|e| panic!("{assignment}: {e}"));
-                    assert_eq!(warnings.len(), 1, "{assignment}: {warnings:?}");
+                    let warnings = told.unwrap_or_else(|e| panic!("{option:?}: {e}"));
+                    assert_eq!(warnings.len(), 1, "{option:?}: {warnings:?}");
                     let (name, rest) = warnings[0].split_once(" = ").expect("it names the option");
                     assert!(rest.contains("has no effect here: "), "{}", warnings[0]);
                     seen.insert(name.to_owned());
@@ -242,11 +286,15 @@ mod tests {
     #[test]
     fn every_option_is_done_or_refused_or_its_user_is_warned() {
         let mut seen = BTreeSet::new();
-        let names: Vec<&str> = TABLE.iter().map(|(name, ..)| *name).collect();
-        assert_eq!(names, options::KNOWN, "each option of a table has its fate here");
-        for (option, value, fate) in TABLE {
-            check(option, &format!("{option} = {value}"), fate, &mut seen);
+        let options = table_options();
+        let mut names: Vec<&str> = options.iter().map(|(option, _)| option.name()).chain(["id"]).collect();
+        names.sort_unstable();
+        assert_eq!(names, TABLE_PROPERTIES, "each option of a table has its fate here");
+        for (option, fate) in &options {
+            check(option, *fate, &mut seen);
         }
+        let with_id = [keyspace(None), table(Some(TableId(Uuid::from_u128(9))), Vec::new())];
+        assert_eq!(told(&with_id), Ok(Vec::new()));
         let names: BTreeSet<&str> = COMPACTION.iter().map(|(_, name, ..)| *name).collect();
         assert_eq!(
             names,
@@ -254,38 +302,21 @@ mod tests {
             "each option of compaction has its fate here"
         );
         for (class, option, value, fate) in COMPACTION {
-            let low = if option == "bucket_high" {
-                "'bucket_low': '0.5', "
-            } else {
-                ""
-            };
-            check(
-                option,
-                &format!("compaction = {{{class}{low}'{option}': '{value}'}}"),
-                fate,
-                &mut seen,
-            );
+            let mut given = map(&[("class", class), (option, value)]);
+            if option == "bucket_high" {
+                given.insert("bucket_low".to_owned(), "0.5".to_owned());
+            }
+            check(&TableOption::Compaction(given), fate, &mut seen);
         }
         for (class, option, value, fate) in COMPRESSION {
-            check(
-                option,
-                &format!("compression = {{'class': '{class}', '{option}': '{value}'}}"),
-                fate,
-                &mut seen,
-            );
+            let given = map(&[("class", class), (option, value)]);
+            check(&TableOption::Compression(given), fate, &mut seen);
         }
-        check("paxos_grace_seconds", "paxos_grace_seconds = 10799", Warned, &mut seen);
-        check("paxos_grace_seconds", "paxos_grace_seconds = 10800", Done, &mut seen);
-        let keyspace = |durable: bool| {
-            let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
-            told(&[format!(
-                "CREATE KEYSPACE k WITH replication = {replication} AND durable_writes = {durable}"
-            )])
-        };
-        assert_eq!(keyspace(true), Ok(Vec::new()));
-        assert!(
-            keyspace(false).is_ok_and(|warnings| warnings[0].starts_with("durable_writes = 'false' has no effect"))
-        );
+        check(&TableOption::PaxosGraceSeconds(10_799), Warned, &mut seen);
+        check(&TableOption::PaxosGraceSeconds(10_800), Done, &mut seen);
+        assert_eq!(told(&[keyspace(Some(true))]), Ok(Vec::new()));
+        let warned = told(&[keyspace(Some(false))]);
+        assert!(warned.is_ok_and(|warnings| warnings[0].starts_with("durable_writes = 'false' has no effect")));
         seen.insert("durable_writes".to_owned());
         let listed: BTreeSet<String> = all().map(|(name, _)| name.to_owned()).collect();
         assert_eq!(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use schema::{Keyspace, Schema, Table, TableId};
 
-use super::function::{aggregate_change, function_change};
-use super::{ChangeKind, SchemaChange};
+use crate::function::{aggregate_change, function_change};
+use crate::{ChangeKind, SchemaChange};
 
 /// The way from one schema to another.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

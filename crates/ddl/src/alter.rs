@@ -1,39 +1,40 @@
-//! ALTER TABLE.
+//! Tables are altered.
 
-use cql::ast::{AlterTable, ColumnDefinition, Literal, TableChange};
-use schema::{Column, ColumnKind, DroppedColumn, Keyspace, Schema, Table};
+use schema::{Column, ColumnKind, DroppedColumn, Schema, Table};
 use types::CqlType;
 
-use super::retype::retype;
-use super::row_ttl;
-use super::table::{COLUMNS_MAX, check_column_name, existing_table, mask_refused, static_without_clustering};
-use super::{ChangeKind, DdlContext, DdlOutcome, compact, options, outcome_of_table, types as column_types};
-use crate::error::CompileError;
+use crate::error::DdlError;
+use crate::retype::retype;
+use crate::table::{COLUMNS_MAX, check_column_name, existing_table, static_without_clustering};
+use crate::type_limits::{self, has_nested_collection};
+use crate::{AlterTable, ChangeKind, NewColumn, Outcome, TableChange, compact, options, outcome_of_table, row_ttl};
 
-pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {
-    if let TableChange::AlterMask { mask: Some(_), .. } = &s.change {
-        return Err(mask_refused());
-    }
-    let Some((keyspace, old)) = existing_table(schema, &s.table, s.if_exists, "ALTER", ctx)? else {
+pub(crate) fn alter(schema: &Schema, alter: &AlterTable) -> Result<Option<Outcome>, DdlError> {
+    let Some((keyspace, old)) = existing_table(schema, &alter.table, alter.if_exists, "ALTER")? else {
         return Ok(None);
     };
     let mut table = Table::clone(old);
     let mut warnings = Vec::new();
-    match &s.change {
-        TableChange::Add { if_not_exists, columns } => {
-            for c in columns {
-                add(keyspace, &mut table, c, *if_not_exists)?;
+    match &alter.change {
+        TableChange::Add {
+            if_not_exists,
+            columns,
+            ttl_column,
+        } => {
+            for column in columns {
+                add(&mut table, column, *if_not_exists)?;
             }
-            row_ttl::declare(&mut table, columns)?;
+            if let Some(column) = ttl_column {
+                row_ttl::enable(&mut table, column)?;
+            }
         }
         TableChange::Drop {
             if_exists,
             columns,
-            timestamp,
+            dropped_at_us,
         } => {
-            let dropped_at_us = drop_time(timestamp.as_ref(), ctx)?;
-            for c in columns {
-                drop(&mut table, c, *if_exists, dropped_at_us)?;
+            for column in columns {
+                drop(&mut table, column, *if_exists, *dropped_at_us)?;
             }
         }
         TableChange::Rename { if_exists, columns } => {
@@ -41,91 +42,78 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
                 rename(old, &mut table, from, to, *if_exists)?;
             }
         }
-        TableChange::Properties(properties) => {
-            table.options = options::alter(&old.options, properties)?;
-            options::check_tablets(keyspace, properties, &table.options)?;
-            warnings = options::warnings(&table.options, properties);
+        TableChange::Options(given) => {
+            table.options = options::alter(&old.options, given)?;
+            options::check_tablets(keyspace, given, &table.options)?;
+            warnings = options::warnings(&table.options, given);
             if old.is_counter() {
                 options::check_counter_ttl(&table.options)?;
             }
         }
-        TableChange::AlterType {
+        TableChange::Type {
             if_exists,
             column,
-            type_name,
+            cql_type,
         } => {
-            let new = column_types::resolve(keyspace, type_name)?;
+            type_limits::check(cql_type)?;
             if table.column(column).is_some() || !if_exists {
-                retype(&mut table, column, new)?;
+                retype(&mut table, column, cql_type.clone())?;
             }
         }
-        TableChange::AlterMask {
-            if_exists,
-            column,
-            mask: None,
-        } if *if_exists || table.column(column).is_some() => {}
-        TableChange::AlterMask { column, .. } => {
-            return Err(CompileError::Invalid(format!(
-                "Column with name '{column}' doesn't exist on table '{}'",
-                table.name
-            )));
-        }
         TableChange::DropCompactStorage => compact::drop_storage(&mut table)?,
-        TableChange::RowTtl(Some(column)) => row_ttl::enable(&mut table, column)?,
-        TableChange::RowTtl(None) => row_ttl::disable(&mut table)?,
+        TableChange::TtlColumn(Some(column)) => row_ttl::enable(&mut table, column)?,
+        TableChange::TtlColumn(None) => row_ttl::disable(&mut table)?,
     }
     if table == *old {
         return Ok(None);
     }
-    Ok(Some(DdlOutcome {
+    Ok(Some(Outcome {
         warnings,
         ..outcome_of_table(schema, keyspace, table, ChangeKind::Updated)
     }))
 }
 
-fn add(keyspace: &Keyspace, table: &mut Table, c: &ColumnDefinition, if_not_exists: bool) -> Result<(), CompileError> {
+fn add(table: &mut Table, c: &NewColumn, if_not_exists: bool) -> Result<(), DdlError> {
     if table.column(&c.name).is_some() {
         if if_not_exists {
             return Ok(());
         }
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Column with name '{}' already exists",
+            c.name
+        )));
+    }
+    if matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
+        return Err(DdlError::Invalid(format!(
+            "Column {} cannot be added to the PRIMARY KEY",
             c.name
         )));
     }
     check_column_name(&c.name)?;
     compact::check_add(table)?;
-    if c.mask.is_some() {
-        return Err(mask_refused());
-    }
-    let cql_type = column_types::resolve(keyspace, &c.type_name)?;
-    if column_types::has_nested_collection(&cql_type) {
-        return Err(CompileError::Invalid(format!(
+    type_limits::check(&c.cql_type)?;
+    if has_nested_collection(&c.cql_type) {
+        return Err(DdlError::Invalid(format!(
             "Non-frozen UDTs with nested non-frozen collections are not supported for column {}",
             c.name
         )));
     }
-    if c.is_static && table.clustering().next().is_none() {
+    if c.kind == ColumnKind::Static && table.clustering().next().is_none() {
         return Err(static_without_clustering());
     }
-    let kind = if c.is_static {
-        ColumnKind::Static
-    } else {
-        ColumnKind::Regular
-    };
     if let Some(dropped) = table.last_dropped().find(|d| d.name == c.name) {
-        check_successor(dropped, &cql_type, kind)?;
+        check_successor(dropped, &c.cql_type, c.kind)?;
     }
     let full_name = format_args!("{}.{}", table.keyspace, table.name).to_string();
-    match (table.is_counter(), cql_type == CqlType::Counter) {
+    match (table.is_counter(), c.cql_type == CqlType::Counter) {
         (true, false) => {
-            return Err(CompileError::Config(format!(
+            return Err(DdlError::Config(format!(
                 "{full_name}: Cannot have a non counter column (\"{}\") in a counter table",
                 c.name
             )));
         }
         (false, true) => {
-            return Err(CompileError::Config(format!(
+            return Err(DdlError::Config(format!(
                 "{full_name}: Cannot have a counter column (\"{}\") in a non counter table",
                 c.name
             )));
@@ -135,19 +123,19 @@ fn add(keyspace: &Keyspace, table: &mut Table, c: &ColumnDefinition, if_not_exis
     // Those of the key have no number.
     let in_key = table.partition_key().chain(table.clustering()).count();
     if usize::from(table.next_column_id) + in_key >= usize::from(COLUMNS_MAX) {
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Table '{full_name}' has had {COLUMNS_MAX} columns, dropped ones included, and can have no more"
         )));
     }
-    table.add_column(&c.name, cql_type, kind);
+    table.add_column(&c.name, c.cql_type.clone(), c.kind);
     Ok(())
 }
 
 /// A column may follow a dropped one of its name only if its type can read what older files may still hold.
-fn check_successor(dropped: &DroppedColumn, cql_type: &CqlType, kind: ColumnKind) -> Result<(), CompileError> {
+fn check_successor(dropped: &DroppedColumn, cql_type: &CqlType, kind: ColumnKind) -> Result<(), DdlError> {
     let name = &dropped.name;
     if !reads_as(cql_type, &dropped.cql_type) {
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Cannot add a column '{name}' of type {cql_type}, incompatible with previously dropped column '{name}' of type {}",
             dropped.cql_type
         )));
@@ -160,14 +148,14 @@ fn check_successor(dropped: &DroppedColumn, cql_type: &CqlType, kind: ColumnKind
                 "REGULAR"
             }
         };
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Cannot re-add previously dropped column '{name}' of kind {}, incompatible with previous kind {}",
             word(kind),
             word(dropped.kind)
         )));
     }
     if *cql_type == CqlType::Counter {
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Cannot re-add previously dropped counter column {name}"
         )));
     }
@@ -195,27 +183,17 @@ fn reads_as(new: &CqlType, old: &CqlType) -> bool {
     }
 }
 
-fn drop_time(timestamp: Option<&Literal>, ctx: &DdlContext<'_>) -> Result<i64, CompileError> {
-    let Some(literal) = timestamp else {
-        return Ok(ctx.now_us);
-    };
-    literal
-        .text
-        .parse()
-        .map_err(|_| CompileError::Invalid(format!("Invalid timestamp {} of dropped columns", literal.text)))
-}
-
-fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> Result<(), CompileError> {
+fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> Result<(), DdlError> {
     let is_key = |c: &Column| matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering);
     match table.column(name).filter(|c| is_key(c) || !table.is_hidden(c)) {
         None if if_exists => Ok(()),
-        None => Err(CompileError::Invalid(format!(
+        None => Err(DdlError::Invalid(format!(
             "Column {name} was not found in table '{}'",
             table.quoted_name()
         ))),
-        Some(c) if is_key(c) => Err(CompileError::Invalid(format!("Cannot drop PRIMARY KEY column {name}"))),
+        Some(c) if is_key(c) => Err(DdlError::Invalid(format!("Cannot drop PRIMARY KEY column {name}"))),
         // Which cells belong to which field would be forgotten with the type.
-        Some(c) if matches!(c.cql_type, CqlType::Udt(_)) => Err(CompileError::Invalid(format!(
+        Some(c) if matches!(c.cql_type, CqlType::Udt(_)) => Err(DdlError::Invalid(format!(
             "Cannot drop non-frozen column {name} of user type {}",
             c.cql_type
         ))),
@@ -229,20 +207,20 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> R
 }
 
 /// `old` is the table before the statement: a chain of renames does not pass through names of its own making.
-fn rename(old: &Table, table: &mut Table, from: &str, to: &str, if_exists: bool) -> Result<(), CompileError> {
+fn rename(old: &Table, table: &mut Table, from: &str, to: &str, if_exists: bool) -> Result<(), DdlError> {
     check_column_name(to)?;
     match old.column(from).filter(|c| !old.is_hidden(c)) {
         None if if_exists => return Ok(()),
-        None => return Err(CompileError::undefined_column(from, old)),
+        None => return Err(DdlError::undefined_column(from, old)),
         Some(c) if matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) => {
-            return Err(CompileError::Invalid(format!(
+            return Err(DdlError::Invalid(format!(
                 "Cannot rename non PRIMARY KEY column {from}"
             )));
         }
         Some(_) => {}
     }
     if old.column(to).is_some() || table.column(to).is_some() {
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Cannot rename column {from} to {to} in table '{}'; another column with that name already exists",
             table.quoted_name()
         )));

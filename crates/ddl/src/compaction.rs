@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schema::java_double;
 
-use crate::error::CompileError;
+use crate::error::DdlError;
 
 const PACKAGE: &str = "org.apache.cassandra.db.compaction.";
 
@@ -44,13 +44,13 @@ const TIME_UNITS: [&str; 7] = [
 
 /// The names of all sub-options but `class`.
 #[cfg(test)]
-pub(super) fn sub_options() -> impl Iterator<Item = &'static str> {
+pub(crate) fn sub_options() -> impl Iterator<Item = &'static str> {
     let groups: [&'static [&'static str]; 4] = [&COMMON, &SIZE_TIERED, &LEVELED, &TIME_WINDOW];
     groups.into_iter().flatten().copied()
 }
 
 /// Checks what was given and adds what is always shown: the full class and both thresholds.
-pub(super) fn prepare(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, CompileError> {
+pub(crate) fn prepare(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, DdlError> {
     let Some(class) = given.remove("class") else {
         return Err(config(
             "Missing sub-option 'class' for the 'compaction' option".to_owned(),
@@ -96,11 +96,11 @@ pub(super) fn prepare(mut given: BTreeMap<String, String>) -> Result<BTreeMap<St
     Ok(given)
 }
 
-fn config(text: String) -> CompileError {
-    CompileError::Config(text)
+fn config(text: String) -> DdlError {
+    DdlError::Config(text)
 }
 
-fn check_common(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+fn check_common(given: &BTreeMap<String, String>) -> Result<(), DdlError> {
     if let Some(n) = double(given, "tombstone_threshold", "int (base10)")?
         && n < 0.0
     {
@@ -144,7 +144,7 @@ fn check_common(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
     Ok(())
 }
 
-fn check_size_tiered(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+fn check_size_tiered(given: &BTreeMap<String, String>) -> Result<(), DdlError> {
     let low = double(given, "bucket_low", "float")?.unwrap_or(0.5);
     let high = double(given, "bucket_high", "float")?.unwrap_or(1.5);
     if high <= low {
@@ -162,7 +162,7 @@ fn check_size_tiered(given: &BTreeMap<String, String>) -> Result<(), CompileErro
     Ok(())
 }
 
-fn check_leveled(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+fn check_leveled(given: &BTreeMap<String, String>) -> Result<(), DdlError> {
     let least_one = |name: &str| match integer(given, name, i64::from(i32::MAX))? {
         Some(n) if n < 1 => Err(config(format!("{name} must be larger than 0, but was {n}"))),
         n => Ok(n),
@@ -180,7 +180,7 @@ fn check_leveled(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
     Ok(())
 }
 
-fn check_time_window(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+fn check_time_window(given: &BTreeMap<String, String>) -> Result<(), DdlError> {
     if let Some(v) = given.get("timestamp_resolution")
         && !TIME_UNITS.contains(&v.as_str())
     {
@@ -214,7 +214,7 @@ fn check_time_window(given: &BTreeMap<String, String>) -> Result<(), CompileErro
     }
 }
 
-fn check_thresholds(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+fn check_thresholds(given: &BTreeMap<String, String>) -> Result<(), DdlError> {
     let threshold = |name: &str, default: i32| match given.get(name) {
         None => Ok(default),
         Some(v) if v.bytes().all(|b| b.is_ascii_digit()) && v.parse::<i32>().is_ok() => {
@@ -250,7 +250,7 @@ fn is_boolean(text: &str) -> bool {
 }
 
 /// A whole number of at most `most`; one that is below zero is left to the caller.
-fn integer(given: &BTreeMap<String, String>, name: &str, most: i64) -> Result<Option<i64>, CompileError> {
+fn integer(given: &BTreeMap<String, String>, name: &str, most: i64) -> Result<Option<i64>, DdlError> {
     let Some(text) = given.get(name) else { return Ok(None) };
     match text.parse() {
         Ok(n) if n <= most => Ok(Some(n)),
@@ -258,7 +258,7 @@ fn integer(given: &BTreeMap<String, String>, name: &str, most: i64) -> Result<Op
     }
 }
 
-fn double(given: &BTreeMap<String, String>, name: &str, kind: &str) -> Result<Option<f64>, CompileError> {
+fn double(given: &BTreeMap<String, String>, name: &str, kind: &str) -> Result<Option<f64>, DdlError> {
     let Some(text) = given.get(name) else { return Ok(None) };
     match text.parse::<f64>() {
         Ok(n) if n.is_finite() => Ok(Some(n)),

@@ -8,16 +8,16 @@
 use schema::{Column, ColumnKind, Table};
 use types::CqlType;
 
-use super::row_ttl;
-use crate::error::CompileError;
+use crate::error::DdlError;
+use crate::row_ttl;
 
 /// Gives a column another type.
 ///
 /// # Errors
 /// When values of the old type are none of the new one, or would be in another order or place.
-pub(super) fn retype(table: &mut Table, name: &str, new: CqlType) -> Result<(), CompileError> {
+pub(crate) fn retype(table: &mut Table, name: &str, new: CqlType) -> Result<(), DdlError> {
     let Some(column) = table.column(name).filter(|c| !table.is_hidden(c)) else {
-        return Err(CompileError::Invalid(format!(
+        return Err(DdlError::Invalid(format!(
             "Column {name} was not found in table '{}'",
             table.quoted_name()
         )));
@@ -30,10 +30,10 @@ pub(super) fn retype(table: &mut Table, name: &str, new: CqlType) -> Result<(), 
     Ok(())
 }
 
-fn check(column: &Column, new: &CqlType) -> Result<(), CompileError> {
+fn check(column: &Column, new: &CqlType) -> Result<(), DdlError> {
     let old = &column.cql_type;
     let refused = |why: &str| {
-        Err(CompileError::Invalid(format!(
+        Err(DdlError::Invalid(format!(
             "Cannot change {} from type {old} to type {new}: {why}",
             column.name
         )))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schema::java_double;
 
-use crate::error::CompileError;
+use crate::error::DdlError;
 
 const PACKAGE: &str = "org.apache.cassandra.io.compress.";
 const CHUNK_LENGTH: &str = "chunk_length_in_kb";
@@ -12,9 +12,9 @@ const CHUNK_LENGTH: &str = "chunk_length_in_kb";
 const CHUNK_LENGTH_KB_MAX: i64 = 64 << 10;
 
 /// Checks what was given and completes it. Also returns `crc_check_chance`, which older schemas have in this map.
-pub(super) fn prepare(
+pub(crate) fn prepare(
     mut given: BTreeMap<String, String>,
-) -> Result<(BTreeMap<String, String>, Option<f64>), CompileError> {
+) -> Result<(BTreeMap<String, String>, Option<f64>), DdlError> {
     let crc_check_chance = match given.remove("crc_check_chance") {
         None => None,
         Some(text) => match text.parse::<f64>() {
@@ -28,15 +28,15 @@ pub(super) fn prepare(
     Ok((prepare_map(given)?, crc_check_chance))
 }
 
-fn config(text: String) -> CompileError {
-    CompileError::Config(text)
+fn config(text: String) -> DdlError {
+    DdlError::Config(text)
 }
 
-fn without_class() -> CompileError {
+fn without_class() -> DdlError {
     config("Missing sub-option 'class' for the 'compression' option.".to_owned())
 }
 
-fn prepare_map(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, CompileError> {
+fn prepare_map(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, DdlError> {
     let disabled = || BTreeMap::from([("enabled".to_owned(), "false".to_owned())]);
     if given.is_empty() {
         return Ok(disabled());
@@ -94,7 +94,7 @@ fn prepare_map(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, S
     Ok(given)
 }
 
-fn chunk_length(given: &mut BTreeMap<String, String>) -> Result<i64, CompileError> {
+fn chunk_length(given: &mut BTreeMap<String, String>) -> Result<i64, DdlError> {
     let old = given.remove("chunk_length_kb");
     let text = match (given.remove(CHUNK_LENGTH), old) {
         (Some(_), Some(_)) => {
@@ -122,7 +122,7 @@ fn chunk_length(given: &mut BTreeMap<String, String>) -> Result<i64, CompileErro
 }
 
 /// None for 0, which is the default and not shown.
-fn min_compress_ratio(given: &mut BTreeMap<String, String>) -> Result<Option<f64>, CompileError> {
+fn min_compress_ratio(given: &mut BTreeMap<String, String>) -> Result<Option<f64>, DdlError> {
     let Some(text) = given.remove("min_compress_ratio") else {
         return Ok(None);
     };
@@ -137,7 +137,7 @@ fn min_compress_ratio(given: &mut BTreeMap<String, String>) -> Result<Option<f64
     }
 }
 
-fn check_compressor(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+fn check_compressor(given: &BTreeMap<String, String>) -> Result<(), DdlError> {
     if let Some(v) = given.get("lz4_compressor_type")
         && !matches!(v.as_str(), "fast" | "high")
     {

@@ -20,7 +20,7 @@ pub fn schema_version(schema: &Schema) -> Uuid {
 }
 
 /// The version of a schema after a change of one keyspace; `version` is that before the change.
-pub(super) fn version_behind(version: Uuid, former: Option<&Keyspace>, next: Option<&Keyspace>) -> Uuid {
+pub(crate) fn version_behind(version: Uuid, former: Option<&Keyspace>, next: Option<&Keyspace>) -> Uuid {
     let mut sum = Sum::of(version);
     let (Some(former), Some(next)) = (former, next) else {
         former.into_iter().for_each(|keyspace| sum.take(keyspace));

@@ -8,20 +8,20 @@
 use schema::{Column, ColumnId, ColumnKind, CompactStorage, Table};
 use types::CqlType;
 
-use crate::CompileError;
+use crate::error::DdlError;
 
 /// The columns that the table has when these are declared, and how it is stored.
 ///
 /// # Errors
 /// When compact storage has no place for a column.
-pub(super) fn columns(mut declared: Vec<Column>) -> Result<(Vec<Column>, CompactStorage), CompileError> {
+pub(crate) fn columns(mut declared: Vec<Column>) -> Result<(Vec<Column>, CompactStorage), DdlError> {
     if declared.iter().any(|c| c.kind == ColumnKind::Static) {
-        return Err(CompileError::invalid(
+        return Err(DdlError::invalid(
             "Static columns are not supported in COMPACT STORAGE tables",
         ));
     }
     if declared.iter().any(|c| c.cql_type.is_multi_cell()) {
-        return Err(CompileError::invalid(
+        return Err(DdlError::invalid(
             "Non-frozen collections and UDTs are not supported with COMPACT STORAGE",
         ));
     }
@@ -29,7 +29,7 @@ pub(super) fn columns(mut declared: Vec<Column>) -> Result<(Vec<Column>, Compact
     let regular: Vec<&str> = declared.iter().filter(is_regular).map(|c| c.name.as_str()).collect();
     let has_clustering = declared.iter().any(|c| c.kind == ColumnKind::Clustering);
     match (has_clustering, regular.len()) {
-        (false, 0) => Err(CompileError::invalid(
+        (false, 0) => Err(DdlError::invalid(
             "No definition found that is not part of the PRIMARY KEY",
         )),
         (false, _) => {
@@ -51,7 +51,7 @@ pub(super) fn columns(mut declared: Vec<Column>) -> Result<(Vec<Column>, Compact
             Ok((declared, CompactStorage::Dense))
         }
         (true, 1) => Ok((declared, CompactStorage::Dense)),
-        (true, _) => Err(CompileError::Invalid(format!(
+        (true, _) => Err(DdlError::Invalid(format!(
             "COMPACT STORAGE with composite PRIMARY KEY allows no more than one column not part of the PRIMARY KEY (got: {})",
             regular.join(", ")
         ))),
@@ -85,12 +85,10 @@ fn free_name(columns: &[Column], word: &str, first: usize) -> String {
 ///
 /// # Errors
 /// When the table has compact storage.
-pub(super) fn check_add(table: &Table) -> Result<(), CompileError> {
+pub(crate) fn check_add(table: &Table) -> Result<(), DdlError> {
     match table.compact {
         None => Ok(()),
-        Some(_) => Err(CompileError::invalid(
-            "Cannot add new column to a COMPACT STORAGE table",
-        )),
+        Some(_) => Err(DdlError::invalid("Cannot add new column to a COMPACT STORAGE table")),
     }
 }
 
@@ -98,14 +96,14 @@ pub(super) fn check_add(table: &Table) -> Result<(), CompileError> {
 ///
 /// # Errors
 /// When rows would have no cells.
-pub(super) fn check_drop(table: &Table, column: &Column) -> Result<(), CompileError> {
+pub(crate) fn check_drop(table: &Table, column: &Column) -> Result<(), DdlError> {
     let is_last = |kind: ColumnKind| table.columns.iter().filter(|c| c.kind == kind).count() == 1;
     match table.compact {
-        Some(CompactStorage::Dense) => Err(CompileError::Invalid(format!(
+        Some(CompactStorage::Dense) => Err(DdlError::Invalid(format!(
             "Cannot drop column {}: the rows of a COMPACT STORAGE table are in it",
             column.name
         ))),
-        Some(CompactStorage::Static) if is_last(ColumnKind::Static) => Err(CompileError::Invalid(format!(
+        Some(CompactStorage::Static) if is_last(ColumnKind::Static) => Err(DdlError::Invalid(format!(
             "Cannot drop column {}: it is the only one of a COMPACT STORAGE table",
             column.name
         ))),
@@ -117,10 +115,10 @@ pub(super) fn check_drop(table: &Table, column: &Column) -> Result<(), CompileEr
 ///
 /// # Errors
 /// When it has no compact storage.
-pub(super) fn drop_storage(table: &mut Table) -> Result<(), CompileError> {
+pub(crate) fn drop_storage(table: &mut Table) -> Result<(), DdlError> {
     match table.compact.take() {
         Some(_) => Ok(()),
-        None => Err(CompileError::invalid(
+        None => Err(DdlError::invalid(
             "Cannot DROP COMPACT STORAGE on table without COMPACT STORAGE",
         )),
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use topology::Copies;
 
-use crate::error::CompileError;
+use crate::error::DdlError;
 
 const NETWORK_TOPOLOGY: &str = "org.apache.cassandra.locator.NetworkTopologyStrategy";
 const OPTION: &str = "enforce_rack_list";
@@ -14,14 +14,14 @@ const OPTION: &str = "enforce_rack_list";
 ///
 /// # Errors
 /// When there are fewer racks than requested copies, or a list of racks would be a number again.
-pub(super) fn expand(
+pub(crate) fn expand(
     keyspace: &str,
     replication: &mut BTreeMap<String, String>,
     before: &BTreeMap<String, String>,
     racks: &BTreeMap<String, BTreeSet<String>>,
-) -> Result<(), CompileError> {
+) -> Result<(), DdlError> {
     if replication.get("class").is_none_or(|class| class != NETWORK_TOPOLOGY) {
-        return Err(CompileError::Config(format!(
+        return Err(DdlError::Config(format!(
             "Keyspace {keyspace} has tablets, and {OPTION} wants racks to be listed: NetworkTopologyStrategy is expected"
         )));
     }
@@ -33,9 +33,9 @@ pub(super) fn expand(
         }
         let wanted: usize = copies.parse().unwrap_or(0);
         if let Some(list) = former.filter(|former| Copies::is_list(former)) {
-            let listed = Copies::parse(datacenter, list).map_err(|e| CompileError::Config(e.to_string()))?;
+            let listed = Copies::parse(datacenter, list).map_err(|e| DdlError::Config(e.to_string()))?;
             if usize::from(listed.number()) != wanted {
-                return Err(CompileError::Config(format!(
+                return Err(DdlError::Config(format!(
                     "Copies of keyspace {keyspace} in datacenter {datacenter} are on racks {list}, and {OPTION} wants them listed (got {copies})"
                 )));
             }
@@ -44,7 +44,7 @@ pub(super) fn expand(
         }
         let there: Vec<&String> = racks.get(datacenter).into_iter().flatten().collect();
         if wanted > there.len() {
-            return Err(CompileError::Config(format!(
+            return Err(DdlError::Config(format!(
                 "Keyspace {keyspace} wants {wanted} copies in datacenter {datacenter}, which has {} racks with nodes that hold data, and {OPTION} wants each on a rack of its own",
                 there.len()
             )));

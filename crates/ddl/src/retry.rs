@@ -1,7 +1,7 @@
 //! The policies of `speculative_retry` and `additional_write_policy`: `99p`, `50ms`, `MIN(99p,50ms)`, `ALWAYS`,
 //! `NEVER`.
 
-use crate::error::CompileError;
+use crate::error::DdlError;
 
 /// One term of a policy.
 enum Policy {
@@ -12,14 +12,14 @@ enum Policy {
 }
 
 /// The policy in the spelling that it is kept and shown in.
-pub(super) fn canonical(option: &str, text: &str) -> Result<String, CompileError> {
+pub(crate) fn canonical(option: &str, text: &str) -> Result<String, DdlError> {
     let lower = text.to_ascii_lowercase();
     match lower.as_str() {
         "never" | "none" => return Ok("NEVER".to_owned()),
         "always" => return Ok("ALWAYS".to_owned()),
         _ => {}
     }
-    let invalid = || CompileError::Config(format!("Invalid value {text} for option '{option}'"));
+    let invalid = || DdlError::Config(format!("Invalid value {text} for option '{option}'"));
     let function = ["min", "max"].into_iter().find(|f| lower.starts_with(f));
     if let Some(function) = function {
         let inner = lower[function.len()..]
@@ -38,7 +38,7 @@ pub(super) fn canonical(option: &str, text: &str) -> Result<String, CompileError
                 } else {
                     "PERCENTILE"
                 };
-                return Err(CompileError::Config(format!(
+                return Err(DdlError::Config(format!(
                     "Invalid value {text} for option '{option}': MIN()/MAX() arguments should be of different types, but \
                      both are of type {kind}"
                 )));
@@ -54,23 +54,21 @@ pub(super) fn canonical(option: &str, text: &str) -> Result<String, CompileError
     policy(option, text, &lower).map(|p| print(&p))
 }
 
-fn policy(option: &str, whole: &str, term: &str) -> Result<Policy, CompileError> {
+fn policy(option: &str, whole: &str, term: &str) -> Result<Policy, DdlError> {
     let digits = term.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
     let (number, unit) = term.split_at(digits);
     let number: Option<f64> = number.parse().ok();
     match (number, unit) {
         (Some(n), "p" | "percentile") => {
             if n <= 0.0 || n >= 100.0 {
-                return Err(CompileError::Config(format!(
+                return Err(DdlError::Config(format!(
                     "Invalid value {whole} for PERCENTILE option '{option}': must be between (0.0 and 100.0)"
                 )));
             }
             Ok(Policy::Percentile(n))
         }
         (Some(n), "ms") if n <= f64::from(i32::MAX) => Ok(Policy::Fixed(n)),
-        _ => Err(CompileError::Config(format!(
-            "Invalid value {whole} for option '{option}'"
-        ))),
+        _ => Err(DdlError::Config(format!("Invalid value {whole} for option '{option}'"))),
     }
 }
 
