@@ -1,8 +1,8 @@
 //! How a node takes part in a cluster, and the listener of what happens there.
 
+use crate::members::seeds::Seed;
 use crate::metadata::Metadata;
-use crate::mover::{Copy, Discard};
-use crate::seeds::Seed;
+use crate::tablets::mover::{Copy, Discard};
 use record::Known;
 use rpc::Peer;
 use schema::{Schema, TableId};

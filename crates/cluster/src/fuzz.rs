@@ -1,12 +1,12 @@
 //! What the fuzzer of nodes' messages needs: real messages to begin with, and the decoders.
 
-use crate::balance_report::BalanceReport;
-use crate::bytes::Malformed;
-use crate::client_routes::{ClientRoute, ClientRouteKey, ClientRoutesChange};
-use crate::command::{Command, SchemaChange};
-use crate::file;
+use crate::messages::wire::{self, Greeting, GreetingAnswer, Health, JoinAnswer, State, Who};
+use crate::metadata::bytes::Malformed;
+use crate::metadata::command::{Command, SchemaChange};
+use crate::metadata::file;
 use crate::metadata::{Metadata, Run};
-use crate::wire::{self, Greeting, GreetingAnswer, Health, JoinAnswer, State, Who};
+use crate::operators::client_routes::{ClientRoute, ClientRouteKey, ClientRoutesChange};
+use crate::tablets::balance_report::BalanceReport;
 use record::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -184,7 +184,7 @@ fn sample_routes() -> ClientRoutesChange {
 
 /// A balance report with one table.
 fn standing(table: schema::TableId) -> BalanceReport {
-    let table = crate::balance_report::TableBalance {
+    let table = crate::tablets::balance_report::TableBalance {
         table,
         tablets: 2,
         wanted: 4,

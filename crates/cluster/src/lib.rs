@@ -23,94 +23,56 @@
 //!
 //! Lives on shard 0, sees the cluster. docs/dev/cluster.md has the whole picture.
 
-mod balance_report;
-mod balancer;
-mod bytes;
-mod claims;
-mod client_routes;
-mod command;
 mod config;
-mod convert;
-mod copies;
-mod drain;
 mod error;
-mod excluding;
-mod features;
-mod file;
-mod forgetting;
 #[doc(hidden)]
 pub mod fuzz;
-mod goals;
-mod health;
-mod history;
-mod leaving;
-mod lineage;
-mod machine;
+mod members;
+mod messages;
 mod metadata;
-mod mover;
-mod moves;
-mod operations;
-mod peers;
-mod planning;
-mod presence;
-mod rack_rules;
-mod record;
-mod recover;
-mod rejoin;
-mod removal;
+mod operators;
 mod repeated;
-mod resizes;
 mod ring;
-mod ring_copies;
-mod seeds;
 mod service;
-mod standalone;
-mod start;
-mod status;
-mod survey;
-mod tablet_counts;
-mod tend;
-mod tokens;
-mod verbs;
-mod wire;
+mod tablets;
 
-pub use balance_report::{BalanceCounts, BalanceReport, TableBalance};
-pub use balancer::{Balancing, pause_behind};
-pub use bytes::Malformed;
-pub use client_routes::{
-    CLIENT_ROUTES, CLIENT_ROUTES_MAX, ClientRoute, ClientRouteKey, ClientRoutes, ClientRoutesChange,
-    changed_client_routes,
-};
-pub use command::{Command, SchemaChange, TableMoves, TabletsChange};
 pub use config::{
     Between, Config, Disk, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, Splits,
     TabletBytes, TabletReport, VOTE_AFTER,
 };
 pub use consensus::Epoch;
-pub use convert::{Conversion, KeyspaceKinds, TableKind};
 pub use error::{ChangeError, ClusterError, LoadError};
-pub use features::{
+pub use members::forgetting::Forgotten;
+pub use members::recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
+pub use members::rejoin::{RejoinError, rejoin, rejoin_confirmation};
+pub use members::seeds::Seed;
+pub use members::standalone::{Standalone, load_standalone};
+pub use messages::verbs::{FIRST_VERB, LAST_VERB, handler};
+pub use metadata::bytes::Malformed;
+pub use metadata::command::{Command, SchemaChange, TableMoves, TabletsChange};
+pub use metadata::features::{
     CLOSED_LISTENERS, DISK_LEVELS, EARLY_REMOVAL, EXCLUDE_TOGETHER, FEATURES, FORGOTTEN_HINTS, INCREMENTAL_REPAIR,
     INHERITED_MARKS, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PARALLEL_COPIES, PAXOS_GRACE,
     PER_PARTITION_RATE_LIMIT, REPAIR_MODES, REPLICATION_GOALS, REPLICATION_KINDS, SELECTED_REPAIRS, SHARD_MOVES,
     SNAPSHOT_OPTIONS, STREAMS_OF_RANGES, TABLET_MOVES, TABLET_OPTIONS, TABLET_RESIZES, TOPOLOGY_OPERATIONS,
     UNWRITTEN_PROMISES,
 };
-pub use file::{Written, load};
-pub use forgetting::Forgotten;
-pub use goals::Altered;
-pub use history::History;
+pub use metadata::file::{Written, load};
+pub use metadata::history::History;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected, Run};
-pub use mover::{Copy, Discard, NodeMove};
-pub use moves::ShardMove;
-pub use operations::{Operation, OperationKind};
-pub use rack_rules::{RACK_OPTION, RACK_RULES};
-pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
-pub use rejoin::{RejoinError, rejoin, rejoin_confirmation};
+pub use operators::client_routes::{
+    CLIENT_ROUTES, CLIENT_ROUTES_MAX, ClientRoute, ClientRouteKey, ClientRoutes, ClientRoutesChange,
+    changed_client_routes,
+};
+pub use operators::operations::{Operation, OperationKind};
+pub use operators::status::{MemberStatus, Role, Status};
 pub use ring::{RING_MOVES, Replications, RingState, RingStep};
-pub use seeds::Seed;
 pub use service::Cluster;
-pub use standalone::{Standalone, load_standalone};
-pub use status::{MemberStatus, Role, Status};
-pub use tablet_counts::TabletCounts;
-pub use verbs::{FIRST_VERB, LAST_VERB, handler};
+pub use tablets::balance_report::{BalanceCounts, BalanceReport, TableBalance};
+pub use tablets::balancer::{Balancing, pause_behind};
+pub use tablets::convert::{Conversion, KeyspaceKinds, TableKind};
+pub use tablets::counts::TabletCounts;
+pub use tablets::goals::Altered;
+pub use tablets::mover::{Copy, Discard, NodeMove};
+pub use tablets::moves::ShardMove;
+pub use tablets::rack_rules::{RACK_OPTION, RACK_RULES};

@@ -1,19 +1,19 @@
 //! A node's part in its cluster, running.
 
-use crate::balance_report::BalanceReport;
-use crate::balancer::Balancing;
-use crate::claims::Claims;
-use crate::command::{Command, SchemaChange};
 use crate::config::{Config, Listener};
 use crate::error::ChangeError;
-use crate::features::ORDERLY_STOP;
-use crate::file::Written;
-use crate::machine::Machine;
+use crate::members::claims::Claims;
+use crate::members::peers::{Peers, raft_id};
+use crate::members::seeds::Seeds;
+use crate::messages::wire::GreetingAnswer;
 use crate::metadata::Metadata;
-use crate::mover::Copies;
-use crate::peers::{Peers, raft_id};
-use crate::seeds::Seeds;
-use crate::wire::GreetingAnswer;
+use crate::metadata::command::{Command, SchemaChange};
+use crate::metadata::features::ORDERLY_STOP;
+use crate::metadata::file::Written;
+use crate::metadata::machine::Machine;
+use crate::tablets::balance_report::BalanceReport;
+use crate::tablets::balancer::Balancing;
+use crate::tablets::mover::Copies;
 use consensus::Consensus;
 use rpc::Rpc;
 use runtime::{Instant, Notify};

@@ -43,7 +43,8 @@ impl Logged {
         }
     }
 
-    /// It is committed with all that is appended after a mark: see [`Commitlog::commit_since`]. The mark is from before.
+    /// It is committed with all that is appended after a mark: see [`Commitlog::commit_since`]. The mark is from
+    /// before.
     #[inline]
     pub fn is_covered_by(self, mark: LogMark) {
         debug_assert!(mark.0 <= self.0.mark.0, "the mark is from after what it is to cover");

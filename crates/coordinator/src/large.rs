@@ -7,13 +7,13 @@
 //! not stop a cluster.
 //!
 //! ```text
-//! MEASURE  [u8; 16] table, then for each partition: i64 token, vint length and key, vint count of rows, vint length and
-//!          clustering key of each
+//! MEASURE  [u8; 16] table, then for each partition: i64 token, vint length and key, vint count of rows, vint length
+//!          and clustering key of each
 //! answer   for each partition in turn: vint bytes, vint rows, vint count of large rows, and for each: vint length and
 //!          clustering key, vint bytes, vint count of collections, vint column id and vint elements of each
 //! ```
 //!
-//! What a replica answers is said in `replica/src/large.rs`.
+//! What a replica answers is said in `replica/src/metrics/large.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -3,8 +3,8 @@
 //! ```text
 //! MUTATE   u8 flags (1: all or nothing, 2: hints, 4: a repair), then for each mutation vint length and packed mutation
 //! ADD      u8 level, then as MUTATE; the answer says how it ended (`counter.rs`)
-//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens, 8: until), u32 now, vint rows, vint bytes,
-//!          then
+//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens, 8: until), u32 now, vint rows, vint
+//!          bytes, then
 //!          partition: vint length and key, vint count, slices of two bounds
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that
 //!                     partition

@@ -2,7 +2,7 @@
 
 use tasks::{Class, Kind, Module, Spec};
 
-use crate::tablet::{TableStore, Tablet, TokenRange};
+use crate::tablets::tablet::{TableStore, Tablet, TokenRange};
 
 /// A frozen memtable written as an sstable.
 pub const FLUSH: Kind = Kind {

@@ -13,7 +13,7 @@ use types::token::token_of;
 
 use crate::files::TableFiles;
 use crate::shard::Shard;
-use crate::tablet::TokenRange;
+use crate::tablets::tablet::TokenRange;
 
 /// How long a replay waits for memory.
 const REPLAY_ROOM_WAIT_MAX: Duration = Duration::from_secs(60);

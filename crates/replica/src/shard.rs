@@ -16,17 +16,17 @@ use stdx::probe;
 use tasks::Tasks;
 use types::Token;
 
-use crate::activity::Activity;
-use crate::aside;
-use crate::compact::OnCompaction;
-use crate::memory::{DirtyMemory, MemoryStats};
-use crate::noted_batches::{self, NotedBatches};
-use crate::quarantine::{DamageAlarm, OnDiskFailure, OnQuarantine};
+use crate::compaction::OnCompaction;
+use crate::compaction::room::CompactionRoom;
+use crate::files::quarantine::{DamageAlarm, OnDiskFailure, OnQuarantine};
+use crate::metrics::activity::Activity;
 use crate::read::PausedReaders;
-use crate::retention::HoldTombstones;
-use crate::room::CompactionRoom;
-use crate::row_cache::RowCacheBudget;
-use crate::tablet::{TableStore, Tablet, TokenRange};
+use crate::read::row_cache::RowCacheBudget;
+use crate::tablets::tablet::{TableStore, Tablet, TokenRange};
+use crate::tombstones::HoldTombstones;
+use crate::write::aside;
+use crate::write::memory::{DirtyMemory, MemoryStats};
+use crate::write::noted_batches::{self, NotedBatches};
 
 /// How long a write waits for memory before it is refused.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -496,8 +496,8 @@ impl Shard {
         self.dirty.close();
     }
 
-    /// Hands the log of everything written so far to the kernel, and returns the position of what is committed: periodic
-    /// mode may acknowledge it, batch mode when it is synced.
+    /// Hands the log of everything written so far to the kernel, and returns the position of what is committed:
+    /// periodic mode may acknowledge it, batch mode when it is synced.
     ///
     /// # Errors
     /// When it may be lost, or something that was written with it.

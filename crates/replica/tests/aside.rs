@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Limits, blobs, open_table, replay, shard, shard_with, whole};
 use mutation::row::{Column, Shared};
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
-use replica::aside::{Addressee, Aside, is_long};
+use replica::write::aside::{Addressee, Aside, is_long};
 use replica::{PartitionReader, Shard, TableStore, TokenRange, WantedTable};
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, NodeId, Simulation, Stop};

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use replica::aside::PartsMax;
+use replica::write::aside::PartsMax;
 use runtime::Instant;
 use runtime::sim::CrashKind;
 use stdx::random::SplitMix64;

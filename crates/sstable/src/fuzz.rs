@@ -14,20 +14,21 @@ use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
 
-use crate::component::{Component, Descriptor, Version, parse_name};
-use crate::compression::{Compression, CompressionInfo, Compressor};
-use crate::filter::{self, Filter};
-use crate::generation::Generation;
-use crate::header::{EncodingBase, SerializationHeader};
-use crate::index::{Entry, IndexBytes, Promoted, skip_others};
-use crate::large::{LargeData, LargeEntry, LargeKind};
-use crate::reader::{Checksums, Reader, decode_crc};
+use crate::ChunkCache;
+use crate::big::index::{Entry, IndexBytes, Promoted, skip_others};
+use crate::big::summary::{Sample, Summary};
+use crate::data::compression::{Compression, CompressionInfo, Compressor};
+use crate::data::header::{EncodingBase, SerializationHeader};
+use crate::data::window::ReadLimits;
+use crate::directory::component::{Component, Descriptor, Version, parse_name};
+use crate::directory::generation::Generation;
+use crate::directory::quarantine;
+use crate::read::filter::{self, Filter};
+use crate::read::reader::{Checksums, Reader, decode_crc};
 use crate::statistics::{Collector, Statistics};
-use crate::summary::{Sample, Summary};
 use crate::tool;
-use crate::window::ReadLimits;
-use crate::writer::{Writer, WriterOptions};
-use crate::{ChunkCache, quarantine};
+use crate::write::large::{LargeData, LargeEntry, LargeKind};
+use crate::write::writer::{Writer, WriterOptions};
 
 /// What the data of a compressed chunk may have: more the chunk lengths of real files do not ask for.
 const CHUNK_BYTES: usize = 1 << 16;
@@ -169,7 +170,7 @@ fn statistics() -> Statistics {
 
 fn compressed(compressor: Compressor) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut scratch = crate::compression::Scratch::new();
+    let mut scratch = crate::data::compression::Scratch::new();
     compressor
         .compress(&[7; 500], &mut out, &mut scratch)
         .expect("it can be compressed");
@@ -270,7 +271,7 @@ pub fn read(bytes: &[u8]) {
     for version in [Version::Mc, Version::Md, Version::Me] {
         if let Ok(statistics) = Statistics::decode(bytes, version) {
             let table = tool::table_of(&statistics);
-            let _ = crate::encode::Format::of(&statistics.header, &table);
+            let _ = crate::data::encode::Format::of(&statistics.header, &table);
             let histogram = &statistics.partition_size;
             let _ = (histogram.count(), histogram.mean(), histogram.buckets().count());
             let _ = (

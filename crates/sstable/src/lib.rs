@@ -11,57 +11,39 @@
 //! A [`Reader`] is shared by all of them. Every byte of Data.db is checked against its checksum when it is read; bytes
 //! from a file never panic, whatever they are: damage is an [`Error`] that names the file and the place.
 
-mod adopt;
-mod cache;
-mod chunks;
-mod clustering;
-mod component;
-mod compression;
-mod counter;
-mod cursor;
-mod decode;
-mod encode;
+mod big;
+mod data;
+mod directory;
 mod error;
-mod filter;
 #[doc(hidden)]
 pub mod fuzz;
-mod generation;
-mod header;
-mod histogram;
-mod index;
 mod io;
-mod large;
-mod named;
-mod quarantine;
-mod reader;
-mod repaired;
-mod row_memory;
-mod scan;
+mod read;
 mod statistics;
-mod summary;
 pub mod tool;
-mod window;
-mod writer;
+mod write;
 
-pub use adopt::{adopt, move_to};
-pub use cache::ChunkCache;
-pub use component::{
+pub use data::compression::{Compression, Compressor};
+pub use data::header::{EncodingBase, HeaderColumn, SerializationHeader, kept_columns};
+pub use data::window::ReadLimits;
+pub use directory::adopt::{adopt, move_to};
+pub use directory::component::{
     Component, Descriptor, Obsolete, Unsealed, Version, delete, list, mark_obsolete, refuse_unreadable, remove_unsealed,
 };
-pub use compression::{Compression, Compressor};
-pub use cursor::PartitionCursor;
+pub use directory::generation::{Generation, Generations};
+pub use directory::quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};
+pub use directory::repaired::{
+    FileHosts, RepairRecord, mark_repaired, records, remove_record, remove_records, write_record,
+};
 pub use error::Error;
-pub use generation::{Generation, Generations};
-pub use header::{EncodingBase, HeaderColumn, SerializationHeader, kept_columns};
-pub use histogram::{EstimatedHistogram, TombstoneHistogram};
-pub use large::{
+pub use read::cache::ChunkCache;
+pub use read::cursor::PartitionCursor;
+pub use read::reader::{Meta, Reader};
+pub use read::scan::{BlockingScan, ScanCursor};
+pub use statistics::Statistics;
+pub use statistics::histogram::{EstimatedHistogram, TombstoneHistogram};
+pub use write::large::{
     LargeCounts, LargeData, LargeEntry, LargeKind, LargeThresholds, large_counts, large_thresholds,
     set_large_thresholds,
 };
-pub use quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};
-pub use reader::{Meta, Reader};
-pub use repaired::{FileHosts, RepairRecord, mark_repaired, records, remove_record, remove_records, write_record};
-pub use scan::{BlockingScan, ScanCursor};
-pub use statistics::Statistics;
-pub use window::ReadLimits;
-pub use writer::{Writer, WriterOptions};
+pub use write::writer::{Writer, WriterOptions};

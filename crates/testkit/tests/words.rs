@@ -12,8 +12,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// Columns of a comment line, its indentation included.
 const WIDTH_MAX: usize = 120;
-/// What is left, all of it in `coordinator`, `query` and `cql_server`: comments that are hard to read, comment lines that
-/// are too wide, and texts of logs, errors and answers that are hard to read.
+/// What is left, all of it in `coordinator`, `query` and `cql_server`: comments that are hard to read, comment lines
+/// that are too wide, and texts of logs, errors and answers that are hard to read.
 const COMMENTS_MAX: usize = 81;
 const WIDE_LINES_MAX: usize = 10;
 const TEXTS_MAX: usize = 21;

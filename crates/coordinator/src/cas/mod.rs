@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use mutation::compact::LiveRow;
 use mutation::{Located, Mutation, PartitionBlock, RowView};
-use replica::aside::is_long_alone;
+use replica::write::aside::is_long_alone;
 use replica::{Tablet, WriteError};
 use runtime::Instant;
 use schema::Table;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use commitlog::{LogError, LogMark, LogPlace, Logged, ReplayPosition};
 use mutation::{Located, Mutation};
-use replica::aside::{is_long, is_long_alone, may_be_long};
+use replica::write::aside::{is_long, is_long_alone, may_be_long};
 use replica::{Shard, TableStore, WriteError};
 use runtime::Instant;
 use smallvec::SmallVec;

@@ -1,9 +1,9 @@
 //! Nodes whose disks are full: they take no writes that add data to tables of users.
 //!
-//! A node says how full it is in its detector messages (`cluster/src/health.rs`). Then each coordinator counts it as
-//! down for such writes: it gets a hint, and where the level is not met without it the write is refused before anything
-//! is sent. What reaches the node all the same, because its coordinator has not heard of it, the node refuses itself;
-//! its coordinator keeps a hint.
+//! A node says how full it is in its detector messages (`cluster/src/members/health.rs`). Then each coordinator counts
+//! it as down for such writes: it gets a hint, and where the level is not met without it the write is refused before
+//! anything is sent. What reaches the node all the same, because its coordinator has not heard of it, the node refuses
+//! itself; its coordinator keeps a hint.
 //!
 //! Refused: INSERT, UPDATE, additions to counters, batches that have one of them, and hints. Taken: what only deletes;
 //! system tables; phases of Paxos, as a proposal that was accepted somewhere must be finished; and repairs by reads,

@@ -22,7 +22,7 @@ use schema::{Table, TableId};
 use types::Token;
 
 use super::{Feed, PartitionRead, PartitionReader, Source, split_block};
-use crate::tablet::{Tablet, Version};
+use crate::tablets::tablet::{Tablet, Version};
 
 /// Charged for a reader besides its blocks.
 const READER_BYTES: usize = 1 << 10;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use replica::aside::PartsMax;
+use replica::write::aside::PartsMax;
 use rpc::Limits;
 use runtime::StopPoint;
 use stdx::planted::{Bug, Planted};

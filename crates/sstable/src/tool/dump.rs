@@ -9,13 +9,13 @@ use schema::{ColumnKind, Table, components};
 use types::{CqlType, UdtType};
 
 use super::json;
-use crate::chunks::Chunks;
-use crate::clustering::kind;
-use crate::component::Component;
-use crate::decode::{ItemKind, RowDecoder, Stop, item_head, marker_deletions, partition_head};
+use crate::data::chunks::Chunks;
+use crate::data::clustering::kind;
+use crate::data::decode::{ItemKind, RowDecoder, Stop, item_head, marker_deletions, partition_head};
+use crate::data::window::Window;
+use crate::directory::component::Component;
 use crate::error::{Damage, Error};
-use crate::reader::Reader;
-use crate::window::Window;
+use crate::read::reader::Reader;
 
 /// Writes the partitions of the sstable that `path` is a component of. `now` (seconds since the epoch) says what has
 /// expired.

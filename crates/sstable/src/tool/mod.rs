@@ -14,9 +14,9 @@ use types::CqlType;
 pub use dump::dump;
 pub use verify::{Report, verify};
 
-use crate::component::{Component, Descriptor};
+use crate::directory::component::{Component, Descriptor};
 use crate::error::Error;
-use crate::reader::Reader;
+use crate::read::reader::Reader;
 use crate::statistics::Statistics;
 
 /// A table of which an sstable's header is the schema. Key columns have no names there; they get numbers.
@@ -74,7 +74,7 @@ pub fn metadata(path: &Path) -> Result<String, Error> {
         let _ = writeln!(out, "{name}: {value}");
     };
     let time = |seconds: u32| match seconds {
-        crate::header::NO_DELETION_TIME => "none".to_owned(),
+        crate::data::header::NO_DELETION_TIME => "none".to_owned(),
         t => format!("{} ({t})", json::seconds(t)),
     };
     let micros = |us: i64| format!("{} ({us})", json::micros(us));

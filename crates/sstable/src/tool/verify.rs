@@ -5,13 +5,13 @@ use std::path::Path;
 use mutation::Bound;
 use types::token::{KeyHash, token_of};
 
-use crate::component::Component;
+use crate::big::index::Promoted;
+use crate::data::window::ReadLimits;
+use crate::directory::component::Component;
 use crate::error::Error;
-use crate::index::Promoted;
 use crate::io::{self, InputFile};
-use crate::reader::Reader;
-use crate::scan::for_each_entry;
-use crate::window::ReadLimits;
+use crate::read::reader::Reader;
+use crate::read::scan::for_each_entry;
 
 /// What a sound sstable holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use commitlog::LogPlace;
 use mutation::{Located, Mutation};
 use paxos::{Ballot, Promise, Proposal, Refused, State};
-use replica::aside::is_long_alone;
+use replica::write::aside::is_long_alone;
 use replica::{Shard, TableStore, WriteError, paxos_state_id, proposal_life};
 use runtime::StopPoint;
 use schema::{Table, TableId};
