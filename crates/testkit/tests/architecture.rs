@@ -7,8 +7,8 @@
 //!   code. Capital letters (`snapshots/TAG`) are for any value: such a path is not looked up. One that begins with a
 //!   slash (`/ceto/tasks/compact`) is in the code as it is.
 //! - A name (`Shard::write`, `IN_FLIGHT_MAX`, `system.peers`, `ceto_stalls_total`) has words that are all in the code.
-//! Comments do not count. The words of `a::b` are in one file. `*` after a word is for any further letters, `_` before
-//!   it for any earlier ones.
+//!   Comments do not count. The words of `a::b` are in one file. `*` after a word is for any further letters, `_`
+//!   before it for any earlier ones.
 //!
 //! Statements, commands and values of options have other shapes.
 
