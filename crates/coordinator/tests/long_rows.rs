@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::{Cluster, Local, Shape, insert, partition, read_of, rows, table};
 use coordinator::{CasRead, CasRequest, CoordinatorError, Decision, Extent, ReadResult, ReplicatedRead, Stretch};
+use memory::{Reserving, RowMemory};
 use mutation::{Mutation, PartitionBlock};
-use stdx::row_memory::{Reserving, RowMemory};
 use topology::{Consistency, Replication};
 use types::Token;
 use types::token::token_of;

@@ -5,9 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql_protocol::{BatchKind, BatchStatement, Extras, WriteType, write_void};
+use memory::READ_BYTES;
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BoundValues, Execution, Plan};
-use query::engine::{READ_BYTES, partition_of};
+use query::engine::partition_of;
 use query::{Engine, Level, Prepared, QueryError};
 
 use crate::connection::{Connection, ROW_BYTES_FIRST};
@@ -67,13 +68,13 @@ impl Connection {
             let _permits = (permit, room);
             let mut out = Vec::new();
             let engine = &connection.server.engine;
-            request.result_room = conditional.then(|| connection.server.unsent_room.results().clone());
+            request.result_memory = conditional.then(|| connection.server.unsent_room.results().clone());
             let reads = |(prepared, _): &(Rc<Prepared>, Execution)| matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads());
             let reserved = match !conditional && statements.iter().any(reads) {
                 true => Some(connection.reserve_result(ROW_BYTES_FIRST, READ_BYTES).await),
                 false => None,
             };
-            request.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+            request.reservation = reserved.as_ref().map(|(_, share)| Arc::clone(share));
             let began = runtime::now();
             let _running = connection.note_running(Asked::batch(&statements), &reply, (came, began));
             let text = || text_of_batch(&statements);

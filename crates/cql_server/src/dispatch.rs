@@ -10,9 +10,10 @@ use cql_protocol::{
     Consistency, Frame, Opcode, QueryParams, Request, WriteType, begin_response, begin_rows, decode_request,
     finish_response, finish_rows, frame_flags, write_ready, write_void,
 };
+use memory::{READ_BYTES, Reservation};
 use plan::{BindContext, BoundValues, Execution, Plan};
 use query::engine::traces::Parameter;
-use query::engine::{CameTo, READ_BYTES, ResultShare, UNPREPARED, Written, partition_of};
+use query::engine::{CameTo, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
 use query::{Level, Logged, Outcome, PointOutcome, Prepared, QueryError, Recorded, Statement};
 use runtime::{Instant, Permit};
@@ -459,9 +460,9 @@ impl Connection {
                 reserved = Some(self.reserve_result(bytes, later.read_bytes()).await);
             }
         }
-        later.request.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+        later.request.reservation = reserved.as_ref().map(|(_, share)| Arc::clone(share));
         if later.prepared.is_conditional() {
-            later.request.result_room = Some(self.server.unsent_room.results().clone());
+            later.request.result_memory = Some(self.server.unsent_room.results().clone());
         }
         let mut out = match out {
             Some(out) => out,
@@ -504,10 +505,10 @@ impl Connection {
         let results = self.server.unsent_room.results();
         let _of_connection = self.answers.acquire(LITTLE_UNSENT_BYTES).await;
         let share = results.reserve_trial(LITTLE_UNSENT_BYTES + READ_BYTES).await;
-        later.request.result_share = Some(Arc::clone(&share));
+        later.request.reservation = Some(Arc::clone(&share));
         let out = self.make_answer(later, came).await;
         // Given back before it waits for more.
-        later.request.result_share = None;
+        later.request.reservation = None;
         (!share.is_outgrown() && self.outbox.is_free(out.len())).then_some(out)
     }
 
@@ -528,7 +529,7 @@ impl Connection {
         let mut out = Vec::new();
         if later
             .request
-            .result_share
+            .reservation
             .as_ref()
             .is_some_and(|share| share.is_outgrown())
         {
@@ -564,7 +565,7 @@ impl Connection {
 
     /// Waits until a result of about so many bytes may be made, and blocks read for it: until the client, and others,
     /// have taken enough of the answers before it, and there is room for it.
-    pub(crate) async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<ResultShare>) {
+    pub(crate) async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<Reservation>) {
         let results = self.server.unsent_room.results();
         loop {
             self.outbox.has_room(estimate).await;

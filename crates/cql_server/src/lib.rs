@@ -52,8 +52,8 @@ use std::time::Duration;
 
 use cql_protocol::ClusterEvent;
 use ddl::SchemaChange;
+use memory::ResultMemory;
 use query::Engine;
-use query::engine::ResultRoom;
 use runtime::net::{
     DetachedStream, ListenOptions, ReservedAddress, ReservedPath, TcpListener, TcpStream, UnixListener, UnixOptions,
 };
@@ -277,7 +277,7 @@ impl Server {
             first_room: Semaphore::new((memory.requests / FIRST_REQUESTS_SHARE).max(1)),
             frame_room: SplitRoom::new(memory.frames),
             buffer_room: Semaphore::new(memory.buffers),
-            unsent_room: UnsentRoom::new(memory.unsent, ResultRoom::new(memory.results)),
+            unsent_room: UnsentRoom::new(memory.unsent, ResultMemory::new(memory.results)),
             draining: Cell::new(false),
             is_ending: Cell::new(false),
             drain_begins: runtime::Notify::new(),

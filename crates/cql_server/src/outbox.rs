@@ -331,7 +331,7 @@ pub(crate) mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
-    use query::engine::ResultRoom;
+    use memory::ResultMemory;
     use runtime::sim::Simulation;
 
     use super::*;
@@ -343,7 +343,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn room(bytes_max: usize) -> Rc<UnsentRoom> {
-        UnsentRoom::new(bytes_max, ResultRoom::new(bytes_max))
+        UnsentRoom::new(bytes_max, ResultMemory::new(bytes_max))
     }
 
     #[test]

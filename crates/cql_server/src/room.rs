@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | requests | 10 % | requests that wait or run, with their tasks | the connection is not read |
 //! | first requests | 2.5 % | requests that are alone on their connection, when the part above is full | the same |
-//! | results | 8 % | results in the making ([`ResultRoom`]) | further reads wait; one result at a time may exceed it |
+//! | results | 8 % | results in the making ([`ResultMemory`]) | further reads wait; one result at a time may exceed it |
 //! | unsent | 8 %, and half as much for clients that have at most 64 KiB of them | answers that clients have not taken | no large result begins, no further request is read; a client that takes nothing is closed |
 //! | frames | 5 % | frames that are longer than a connection's buffer, while they arrive | the connection is not read, and closed after a while |
 //! | buffers | 2 % | read buffers above [`INPUT_BYTES_FIRST`](crate::input::INPUT_BYTES_FIRST) | connections keep their small buffer |
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use logging::LineLimit;
-use query::engine::ResultRoom;
+use memory::ResultMemory;
 use runtime::{Notify, Permit, Semaphore};
 
 use crate::outbox::Outbox;
@@ -128,7 +128,7 @@ pub(crate) struct UnsentRoom {
     is_full: Cell<(bool, bool)>,
     freed: Notify,
     /// Learns whether clients take their answers.
-    results: Arc<ResultRoom>,
+    results: Arc<ResultMemory>,
     outboxes: RefCell<Vec<Weak<Outbox>>>,
     is_watched: Cell<bool>,
     closed: LineLimit,
@@ -137,7 +137,7 @@ pub(crate) struct UnsentRoom {
 
 impl UnsentRoom {
     /// So many bytes, and half as many for clients that have little.
-    pub(crate) fn new(bytes_max: usize, results: Arc<ResultRoom>) -> Rc<Self> {
+    pub(crate) fn new(bytes_max: usize, results: Arc<ResultMemory>) -> Rc<Self> {
         Rc::new(Self {
             much: Cell::new(0),
             much_max: bytes_max,
@@ -154,7 +154,7 @@ impl UnsentRoom {
     }
 
     /// The results in the making.
-    pub(crate) fn results(&self) -> &Arc<ResultRoom> {
+    pub(crate) fn results(&self) -> &Arc<ResultMemory> {
         &self.results
     }
 
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn clients_that_have_little_do_not_wait_for_those_that_have_much() {
         const MUCH: usize = 1 << 20;
-        let room = UnsentRoom::new(MUCH, ResultRoom::new(1));
+        let room = UnsentRoom::new(MUCH, ResultMemory::new(1));
         room.change(0, MUCH);
         assert!(room.has_room(MUCH), "the room is not exceeded");
         room.change(0, 2 * MUCH);

@@ -97,6 +97,12 @@ impl QueryError {
     }
 }
 
+impl From<memory::Overloaded> for QueryError {
+    fn from(error: memory::Overloaded) -> Self {
+        Self::Overloaded(error.0)
+    }
+}
+
 impl QueryError {
     /// What a shard of this node made of a mutation.
     pub(crate) fn of_replica(error: ReplicaError) -> Self {

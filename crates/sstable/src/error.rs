@@ -42,7 +42,7 @@ pub enum Error {
         /// How they differ.
         what: String,
     },
-    /// A read could not reserve memory for a long row: see [`RowMemory`](stdx::row_memory::RowMemory).
+    /// A read could not reserve memory for a long row: see [`RowMemory`](memory::RowMemory).
     NoRowMemory {
         /// The file.
         path: PathBuf,

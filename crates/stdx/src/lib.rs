@@ -11,7 +11,6 @@ pub mod planted;
 pub mod preempt;
 pub mod probe;
 pub mod random;
-pub mod row_memory;
 pub mod size;
 pub mod vint;
 

@@ -38,6 +38,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memory::RowMemory;
 use mutation::compact::LiveRow;
 use mutation::{Located, Mutation, PartitionBlock, RowView};
 use replica::write::aside::is_long_alone;
@@ -45,7 +46,6 @@ use replica::{Tablet, WriteError};
 use runtime::Instant;
 use schema::Table;
 use stdx::planted::{self, Bug};
-use stdx::row_memory::RowMemory;
 use topology::{Consistency, Unavailable, WriteTargets};
 use types::Token;
 use types::token::token_of;

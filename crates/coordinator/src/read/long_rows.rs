@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use memory::RowMemory;
 use runtime::Instant;
-use stdx::row_memory::RowMemory;
 use topology::Replica;
 
 use super::ReplicatedRead;

@@ -25,6 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memory::RowMemory;
 use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
 use replica::split_block;
@@ -33,7 +34,6 @@ use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
 use stdx::preempt;
 use stdx::probe::Answered;
-use stdx::row_memory::RowMemory;
 use topology::{Acks, Consistency, Counts, ReadTargets, Replica, ReplicaList, Requirement};
 use types::Token;
 use types::token::token_of;

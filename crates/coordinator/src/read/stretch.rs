@@ -15,13 +15,13 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use memory::{NoLongRows, RowMemory, UNRESERVED_ROW_BYTES_MAX};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use replica::{
     BlockLimits, PartitionRead, ReadError, ReadOptions, Shard, ShardReader, TableStore, TokenRange, split_block,
 };
 use schema::Table;
 use stdx::preempt;
-use stdx::row_memory::{NoLongRows, RowMemory, UNRESERVED_ROW_BYTES_MAX};
 use types::Token;
 
 use crate::message::{Answer, Extent, ReadCommand, ReadPosition};

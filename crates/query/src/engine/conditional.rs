@@ -12,18 +12,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use coordinator::{CasRead, CasRequest, Deadline, Decision, Extent, ReadResult, Stretch};
+use memory::{LateReservation, RowMemory};
 use mutation::{ClusteringSlice, PartitionBlock};
 use plan::write::{BoundWrite, ConditionalAnswer, ConditionalRequest, CurrentRows};
 use plan::{Execution, RowSink, SelectPlan};
 use runtime::ShardId;
 use schema::Table;
 use stdx::preempt;
-use stdx::row_memory::RowMemory;
 use topology::Consistency;
 
 use super::page::{Consumer, Flow};
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, partition_left};
-use super::result_room::LateShare;
 use super::write::deadline_of_all;
 use super::{Engine, Request};
 use crate::{QueryError, trace};
@@ -134,9 +133,9 @@ impl Engine {
             contention_deadline: dated.deadline.or_after(timeouts.cas_contention),
             timestamp_us: self.clock.timestamp(runtime::wall_clock_us()),
             memory: request
-                .result_room
+                .result_memory
                 .clone()
-                .map(|room| Arc::new(LateShare::new(room)) as Arc<dyn RowMemory>),
+                .map(|memory| Arc::new(LateReservation::new(memory)) as Arc<dyn RowMemory>),
         };
         let mut last: Option<Result<ConditionalAnswer, QueryError>> = None;
         let mut decide = |found: &mut [ReadResult], timestamp: i64| {

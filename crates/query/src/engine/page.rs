@@ -9,13 +9,13 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use coordinator::Deadline;
+use memory::{Reservation, RowMemory};
 use mutation::compact::LiveRow;
 use mutation::{ClusteringSlice, PartitionBlock};
 use plan::restrict::{Alternatives, Partitions};
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component};
 use schema::{ColumnKind, components};
-use stdx::row_memory::RowMemory;
 use stdx::{LongVec, preempt, size};
 use types::Comparator;
 
@@ -25,7 +25,6 @@ use super::groups::{Found, GroupPart, is_one_group};
 use super::paging_state::{PagingState, Position, statement_hash};
 use super::patience::Patience;
 use super::read::Page;
-use super::result_room::ResultShare;
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
 
@@ -114,7 +113,7 @@ pub struct Consumer<S> {
     /// Of a statement that may read much.
     patience: Option<Patience>,
     /// The room of what it holds.
-    share: Option<Arc<ResultShare>>,
+    reservation: Option<Arc<Reservation>>,
     /// How many rows one step of the read takes.
     rows_at_once: usize,
     /// Blocks since the patience was asked.
@@ -243,7 +242,7 @@ impl<S: RowSink> Consumer<S> {
             row_slices: None,
             rows_at_once: rows_at_once(plan),
             patience: None,
-            share: None,
+            reservation: None,
             blocks: 0,
             met: (0, 0),
             tombstones: TombstoneCount::UNLIMITED,
@@ -344,15 +343,15 @@ impl<S: RowSink> Consumer<S> {
         self.patience = Some(patience);
     }
 
-    /// Has the room for the result counted.
-    pub(super) fn set_share(&mut self, share: Option<Arc<ResultShare>>) {
-        self.share = share;
+    /// Sets the memory of the result.
+    pub(super) fn set_reservation(&mut self, reservation: Option<Arc<Reservation>>) {
+        self.reservation = reservation;
     }
 
     /// Where the read reserves memory for long rows.
     pub(super) fn row_memory(&self) -> Option<Arc<dyn RowMemory>> {
-        let share = self.share.clone()?;
-        Some(share)
+        let reservation = self.reservation.clone()?;
+        Some(reservation)
     }
 
     /// Bytes of the result and of what becomes a part of it.
@@ -377,8 +376,8 @@ impl<S: RowSink> Consumer<S> {
     /// Between two blocks: waits until there is room for a result that has grown, gives way to others when this task
     /// has run long enough, and ends a read whose time is up.
     pub(super) async fn pause(&mut self) -> Result<(), QueryError> {
-        if let Some(share) = &self.share {
-            share.hold(self.held_bytes()).await?;
+        if let Some(reservation) = &self.reservation {
+            reservation.hold(self.held_bytes()).await?;
         }
         let is_due = runtime::should_yield();
         if is_due {

@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use coordinator::{on_shard, trace};
+use memory::UNRESERVED_ROW_BYTES_MAX;
 use plan::{Execution, PageSink, SelectPlan};
 use runtime::ShardId;
-use stdx::row_memory::UNRESERVED_ROW_BYTES_MAX;
 use topology::Consistency;
 
 use super::point::PointOutcome;
@@ -37,7 +37,7 @@ impl Engine {
     ) -> Result<Option<Page<S>>, QueryError> {
         let level = request.level;
         let mut owner = self.coordinator.shard_id();
-        let mut bytes_max = match &request.result_share {
+        let mut bytes_max = match &request.reservation {
             Some(_) => UNRESERVED_ROW_BYTES_MAX,
             None => usize::MAX,
         };
@@ -52,8 +52,8 @@ impl Engine {
                 }
                 // The row is read again: a thousand copies that wait for memory would take it.
                 InMemory::Long(bytes) => {
-                    if let Some(share) = &request.result_share {
-                        share.grow_for_row(bytes).await?;
+                    if let Some(reservation) = &request.reservation {
+                        reservation.grow_for_row(bytes).await?;
                     }
                     bytes_max = usize::MAX;
                 }

@@ -26,7 +26,7 @@ use super::{Engine, Request};
 use crate::QueryError;
 
 /// Bytes that one step of a read takes from each source.
-pub(super) const BLOCK_BYTES: usize = 256 << 10;
+pub(super) const BLOCK_BYTES: usize = memory::READ_BYTES;
 
 /// What the client of an aggregate over several partitions should know, in Cassandra's words.
 const AGGREGATES_SEVERAL: &str = "Aggregation query used on multiple partition keys (IN restriction)";
@@ -357,7 +357,7 @@ impl Engine {
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &page, S::default()))?;
         consumer.limit_sizes(self.page_limits.get());
-        consumer.set_share(request.result_share.clone());
+        consumer.set_reservation(request.reservation.clone());
         let waiting = self.patience(select, run, request)?;
         let waiting = waiting.map(|(patience, waiting)| {
             consumer.set_patience(patience);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::Deadline;
+use memory::{Reservation, ResultMemory};
 use topology::Consistency;
 
 use super::point::MissedRow;
-use super::result_room::{ResultRoom, ResultShare};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -36,10 +36,10 @@ pub struct Request {
     pub takes_empty_pages: bool,
     /// The row of a point read, if the memory of this shard was just asked for it in vain.
     pub missed: Option<Box<MissedRow>>,
-    /// The room for the result, which grows with it; None: only the limits of results bound it.
-    pub result_share: Option<Arc<ResultShare>>,
-    /// The room for what a conditional statement reads; None: it is not limited.
-    pub result_room: Option<Arc<ResultRoom>>,
+    /// The memory of the result, which grows with it; None: only the limits of results bound it.
+    pub reservation: Option<Arc<Reservation>>,
+    /// Where a conditional statement reserves memory for what it reads; None: it is not limited.
+    pub result_memory: Option<Arc<ResultMemory>>,
 }
 
 impl Default for Request {
@@ -57,8 +57,8 @@ impl Default for Request {
             statement: None,
             takes_empty_pages: false,
             missed: None,
-            result_share: None,
-            result_room: None,
+            reservation: None,
+            result_memory: None,
         }
     }
 }

@@ -10,19 +10,18 @@ use coordinator::{
     Admission, Dated, Deadline, Extent, Logged, Mutations, Operation, ReplicatedRead, Stretch, Unsynced, WriteDone,
     WriteKind,
 };
+use memory::{Reservation, RowMemory};
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, check_write_bytes, collect_lists};
 use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
 use schema::{Table, TableId};
 use stdx::preempt;
 use stdx::probe;
-use stdx::row_memory::RowMemory;
 use topology::Consistency;
 use types::Token;
 
 use super::batch_size::BatchSize;
 use super::read::BlockSource;
-use super::result_room::ResultShare;
 use super::{Engine, Request};
 use crate::QueryError;
 
@@ -50,8 +49,8 @@ struct Lists {
     now: u32,
     /// Of the static row, which the first block of a partition has.
     are_static: bool,
-    /// The room of what is collected.
-    share: Option<Arc<ResultShare>>,
+    /// The memory of what is collected.
+    reservation: Option<Arc<Reservation>>,
 }
 
 impl Lists {
@@ -60,8 +59,8 @@ impl Lists {
         let mut lists = ListContents::new();
         while let Some(block) = source.next_block().await? {
             preempt::allowed(|| collect_lists(&self.table, &self.ids, &block, block.key(), self.now, &mut lists));
-            if let Some(share) = &self.share {
-                let held = share.hold(lists.bytes()).await;
+            if let Some(reservation) = &self.reservation {
+                let held = reservation.hold(lists.bytes()).await;
                 held.map_err(|_| {
                     QueryError::Overloaded(format!(
                         "The lists that the write reads have {} bytes or more, and the node has no room for them: results that are being made, or that clients do \
@@ -328,7 +327,10 @@ impl Engine {
             // The lists are packed: what others wait for is not kept until the replicas have answered.
             if let Some(lists) = lists {
                 preempt::allowed(|| lists.free());
-                request.result_share.iter().for_each(|share| share.give_back());
+                request
+                    .reservation
+                    .iter()
+                    .for_each(|reservation| reservation.give_back());
             }
             if any {
                 out.push(Addressed::at(token, bytes).expect("it was packed just now"));
@@ -365,7 +367,7 @@ impl Engine {
             ids: plan.columns_read().collect(),
             now,
             are_static,
-            share: request.result_share.clone(),
+            reservation: request.reservation.clone(),
         };
         let key = key.to_vec();
         let level = match dated.level {
@@ -383,7 +385,7 @@ impl Engine {
         };
         let view = self.coordinator.view();
         let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
-        let row_memory = request.result_share.clone().map(|share| share as Arc<dyn RowMemory>);
+        let row_memory = request.reservation.clone().map(|memory| memory as Arc<dyn RowMemory>);
         let read = read.map_err(QueryError::of_replicas)?.with_row_memory(row_memory);
         let mut read = read.until(dated.deadline);
         wanted.collect(&mut read).await

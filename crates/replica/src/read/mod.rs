@@ -17,13 +17,13 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use memory::RowMemory;
 use memtable::Memtable;
 use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
 use sstable::ChunkCache;
 use stdx::preempt;
-use stdx::row_memory::RowMemory;
 use types::Token;
 use types::token::KeyHash;
 

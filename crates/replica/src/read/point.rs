@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use memory::{NoLongRows, RowMemory};
 use memtable::PartitionRef;
 use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstone, RowView, Tombstone};
@@ -10,7 +11,6 @@ use schema::{Table, components};
 use smallvec::SmallVec;
 use sstable::ChunkCache;
 use stdx::probe;
-use stdx::row_memory::{NoLongRows, RowMemory};
 use types::Token;
 use types::token::KeyHash;
 

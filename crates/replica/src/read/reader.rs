@@ -7,9 +7,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use memory::RowMemory;
 use mutation::PartitionBlock;
 use schema::Table;
-use stdx::row_memory::RowMemory;
 use types::Token;
 use types::token::KeyHash;
 

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use memory::RowMemory;
 use mutation::PartitionBlock;
 use schema::Table;
 use sstable::ChunkCache;
-use stdx::row_memory::RowMemory;
 use types::Token;
 
 use crate::read::{BlockLimits, ReadError, ScanReader};

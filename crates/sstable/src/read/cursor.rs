@@ -8,9 +8,9 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use memory::RowMemory;
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use stdx::preempt;
-use stdx::row_memory::RowMemory;
 use types::Token;
 
 use crate::big::index::{IndexBlock, IndexBytes, Promoted};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use stdx::row_memory::{RowMemory, UNRESERVED_ROW_BYTES_MAX};
+use memory::{RowMemory, UNRESERVED_ROW_BYTES_MAX};
 
 use crate::error::Error;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use memory::RowMemory;
 use mutation::PartitionBlock;
-use stdx::row_memory::RowMemory;
 use types::Token;
 use types::token::token_of;
 
