@@ -123,7 +123,7 @@ pub struct Config {
     /// Whether the node stays apart from its cluster, so that an operator can see to its data.
     pub maintenance_mode: bool,
     /// The socket by which operators reach the node from its machine, if it has one.
-    pub maintenance_socket: Option<cql_server::MaintenanceSocket>,
+    pub maintenance_socket: Option<front::MaintenanceSocket>,
     /// Where the REST API listens, if it does; a port of 0 takes any free one.
     pub api: Option<SocketAddr>,
     /// Where Prometheus is answered, if it is; a port of 0 takes any free one.
@@ -857,7 +857,7 @@ fn handshakes(options: &mut Options<'_>) -> usize {
     let limit = options.get(option, "a number of connections, at least 1", |text| {
         text.parse::<usize>().ok().filter(|limit| *limit > 0)
     });
-    let limit = limit.unwrap_or(cql_server::HANDSHAKES_MAX);
+    let limit = limit.unwrap_or(front::HANDSHAKES_MAX);
     options.note(option, limit);
     limit
 }

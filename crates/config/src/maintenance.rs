@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use cql_server::MaintenanceSocket;
+use front::MaintenanceSocket;
 use runtime::net::UNIX_PATH_BYTES_MAX;
 
 use super::cluster;

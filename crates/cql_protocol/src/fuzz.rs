@@ -6,7 +6,7 @@ use crate::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader};
 use crate::segment::encode_segments;
 use crate::splitter::{Framing, Limits, Splitter};
 use crate::wire::encode_wire;
-use crate::{Extensions, Progress, Request, decode_request, read_proxy_header};
+use crate::{Extensions, Request, decode_request};
 
 /// What Apache's Python driver sent.
 const REQUESTS: &str = include_str!("../tests/data/requests.txt");
@@ -60,11 +60,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seeds.push(seed);
     }
     seeds.extend(batches());
-    seeds.extend([
-        b"PROXY TCP4 192.0.2.7 10.0.0.1 43981 9042\r\n".to_vec(),
-        b"PROXY TCP6 2001:db8::7 ::1 1 9042\r\n".to_vec(),
-        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x07\x0a\0\0\x01\xab\xcd\x23\x52".to_vec(),
-    ]);
     seeds
 }
 
@@ -106,12 +101,9 @@ fn batches() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Reads the bytes as the header of a proxy, as a connection with the chosen framing, as a compressed body, and the
-/// body of their first frame as every request.
+/// Reads the bytes as a connection with the chosen framing, as a compressed body, and the body of their first frame as
+/// every request.
 pub fn read(bytes: &[u8]) {
-    if let Ok(Progress::Wants(more)) = read_proxy_header(bytes) {
-        assert!(more > 0, "a header that is not whole wants more");
-    }
     let Some((&first, bytes)) = bytes.split_first() else {
         return;
     };

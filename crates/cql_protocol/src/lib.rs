@@ -31,7 +31,6 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 mod metadata;
-mod proxy_header;
 mod reader;
 mod request;
 mod response;
@@ -54,7 +53,6 @@ pub use error_body::{ErrorBody, RateLimitedOperation, write_error, write_frame_e
 pub use event::{ClusterEvent, SchemaChange, SchemaChangeKind, SchemaTarget, write_event, write_schema_change};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameHeader};
 pub use metadata::{ColumnSpec, EncodedMetadata, LWT_METADATA_MARK, PreparedResult, write_column_type};
-pub use proxy_header::{Progress, ProxyHeaderError, read_proxy_header};
 pub use request::{Extensions, QueryParams, Request, decode_request};
 pub use response::{
     Extras, ResponseMark, ResponseTooLarge, begin_response, finish_response, put_bytes, put_null, put_string,

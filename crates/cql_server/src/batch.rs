@@ -5,18 +5,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql_protocol::{BatchKind, BatchStatement, Extras, WriteType, write_void};
+use front::{ROW_BYTES_FIRST, TASK_BYTES, increment};
 use memory::READ_BYTES;
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BoundValues, Execution, Plan};
 use query::engine::partition_of;
 use query::{Engine, Level, Prepared, QueryError};
 
-use crate::connection::{Connection, ROW_BYTES_FIRST};
-use crate::counts::increment;
-use crate::dispatch::{Batch, TASK_BYTES, Taken, check_consistency, check_serial, elapsed_us, level};
+use crate::connection::Connection;
+use crate::dispatch::{Batch, Taken, check_consistency, check_serial, elapsed_us, level};
 use crate::respond::Reply;
-use crate::running::Asked;
-use crate::slow::{SlowRequest, parameters_of, with_text};
+use crate::running::Statements;
+use crate::slow::{parameters_of, slow_request, with_text};
 use crate::tracing;
 use crate::values::{binds, owned};
 
@@ -36,8 +36,8 @@ impl Connection {
     ) -> Taken {
         // Each statement has memory of its own besides its values.
         let bytes = bytes + TASK_BYTES + b.len() * STATEMENT_BYTES;
-        let Some(room) = self.room_in(answers, bytes) else {
-            return Taken::NeedsRoom(bytes);
+        let Some(memory) = self.reserve_in(answers, bytes) else {
+            return Taken::NeedsMemory(bytes);
         };
         reply.consistency = b.consistency;
         increment(&self.server.counts.batches);
@@ -62,21 +62,20 @@ impl Connection {
         }
         let mut request = request_of_batch(b);
         let connection = self.clone();
-        let permit = self.in_flight.try_acquire(1);
         let came = runtime::now();
-        drop(runtime::spawn(runtime::preemptible(async move {
-            let _permits = (permit, room);
+        self.session.spawn(Some(memory), |permits| async move {
+            let _permits = permits;
             let mut out = Vec::new();
-            let engine = &connection.server.engine;
-            request.result_memory = conditional.then(|| connection.server.unsent_room.results().clone());
+            let (session, engine) = (&connection.session, &connection.server.engine);
+            request.result_memory = conditional.then(|| session.front.memory.results.clone());
             let reads = |(prepared, _): &(Rc<Prepared>, Execution)| matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads());
             let reserved = match !conditional && statements.iter().any(reads) {
-                true => Some(connection.reserve_result(ROW_BYTES_FIRST, READ_BYTES).await),
+                true => Some(session.reserve_answer(ROW_BYTES_FIRST, READ_BYTES).await),
                 false => None,
             };
-            request.reservation = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+            request.reservation = reserved.as_ref().map(|(_, memory)| Arc::clone(memory));
             let began = runtime::now();
-            let _running = connection.note_running(Asked::batch(&statements), &reply, (came, began));
+            let _running = connection.note_running(Statements::batch(&statements), &reply, (came, began));
             let text = || text_of_batch(&statements);
             let traced = connection.begin_trace(&reply, BATCH, || with_text(parameters_of(&request), text()));
             let mut warnings = Vec::new();
@@ -102,10 +101,10 @@ impl Connection {
             };
             connection.note_slow(began.elapsed(), &reply, || {
                 let prepared = statements.iter().map(|(prepared, _)| &**prepared);
-                SlowRequest::new(BATCH, text(), parameters_of(&request), prepared)
+                slow_request(BATCH, text(), parameters_of(&request), prepared)
             });
             let took = elapsed_us(now_us);
-            let counts = &connection.server.counts;
+            let counts = &session.front.counts;
             if conditional {
                 &counts.conditional
             } else {
@@ -123,8 +122,8 @@ impl Connection {
                 Ok(None) => write_void(&mut out, reply.version, reply.stream, &extras),
                 Err(e) => reply.error(&mut out, &e),
             }
-            connection.outbox.push(&mut out);
-        })));
+            session.outbox.push(&mut out);
+        });
         Taken::Done
     }
 }

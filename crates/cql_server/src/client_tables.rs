@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use front::{ClientInfo, Clients};
 use system_tables::{
     Builder, Content, Definition, Opening, Options, Partitions, Request, Rows, Value, VirtualTable, ready,
 };
-
-use crate::clients::{ClientInfo, Clients};
 
 static OF_SCYLLADB: Definition = Definition {
     keyspace: "system",
@@ -117,7 +116,7 @@ fn of_scylladb(client: &ClientInfo, rows: &mut Rows<'_>) {
     rows.push(&[
         ("address", Value::Inet(client.address)),
         ("port", Value::Int(i32::from(client.port))),
-        ("client_type", Value::Text("cql")),
+        ("client_type", Value::Text(&client.protocol.to_ascii_lowercase())),
         ("client_options", Value::TextMap(&client.client_options)),
         // Cassandra writes it in small letters.
         (
@@ -179,6 +178,7 @@ mod tests {
 
     fn client(port: u16, tls: bool) -> ClientInfo {
         ClientInfo {
+            protocol: "CQL",
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port,
             hostname: "localhost".to_owned(),

@@ -5,56 +5,41 @@
 //! whatever the outbox holds with one write. Nothing that is not committed ever reaches the outbox.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::rc::Rc;
 
-use cql_protocol::{Extensions, FrameError, FrameHeader, Limits, Opcode, Splitter};
+use cql_protocol::{
+    Extensions, FrameError, FrameHeader, Framing, Limits, Opcode, ProtocolVersion, Splitter, encode_wire,
+};
+use front::{Accepted, AnswerSize, Client, Encoder, Framer, Input, Principal, RunningRequest, Session, Writer};
 use query::QueryError;
-use runtime::net::TcpStream;
-use runtime::{Group, JoinHandle, Permit, Semaphore};
 
-use crate::admission::Uninitialized;
-use crate::clients::Client;
+use crate::Server;
 use crate::dispatch::{Batch, Taken};
 use crate::handshake::{Started, handshake};
-use crate::input::{Input, Unread};
-use crate::outbox::{Outbox, write};
 use crate::pending::Pending;
 use crate::respond::{Reply, frame_error};
-use crate::startup::TabletsRouting;
-use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, Server};
+use crate::startup::{Agreed, TabletsRouting};
 
-/// What a connection may decompress into without taking room.
+/// What a connection may decompress into without reserving memory.
 const SCRATCH_BYTES_FREE: usize = 4 << 10;
 
 /// Longer bodies are decompressed on a thread of the pool: a megabyte takes a millisecond and more.
 const SHORT_BODY_BYTES: usize = 256 << 10;
-
-/// How large the first answer of a waiting request is taken to be: of several rows, and of one.
-pub(crate) const ROWS_BYTES_FIRST: usize = 1 << 20;
-pub(crate) const ROW_BYTES_FIRST: usize = 16 << 10;
 
 /// Answers of one socket read are handed to the outbox when they are so long.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
 /// What a connection agreed on and has set.
 pub(crate) struct Connection {
+    pub(crate) session: Session,
     pub(crate) server: Rc<Server>,
-    /// The client's address; that of an operator at the maintenance socket is 0.0.0.0.
-    pub(crate) peer: SocketAddr,
-    pub(crate) outbox: Rc<Outbox>,
+    version: ProtocolVersion,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
     pub(crate) extensions: Extensions,
-    pub(crate) in_flight: Semaphore,
-    /// Bytes that the answers of waiting requests may come to.
-    pub(crate) answers: Semaphore,
-    /// How large the next such answer is taken to be, as the ones before: of one row, of a page, of a SELECT without
-    /// pages.
-    pub(crate) row_estimate: Cell<usize>,
-    pub(crate) page_estimate: Cell<usize>,
-    pub(crate) unpaged_estimate: Cell<usize>,
-    /// Room that the next request takes: it was waited for.
-    pub(crate) granted: Cell<Option<Permit>>,
+    /// How large the next answer of a waiting request is taken to be: of one row, of a page, of a SELECT without pages.
+    pub(crate) row_size: AnswerSize,
+    pub(crate) page_size: AnswerSize,
+    pub(crate) unpaged_size: AnswerSize,
     /// Prepared conditional statements carry the mark.
     pub(crate) lwt_mark: bool,
     /// When answers have the location of the tablet.
@@ -63,27 +48,59 @@ pub(crate) struct Connection {
     pub(crate) rate_limit_error: bool,
     /// The client asks for the next page after an empty one.
     pub(crate) takes_empty_pages: bool,
-    /// It has asked nothing so far but what drivers ask to know the cluster, and its tasks run in the group for that.
-    pub(crate) is_drivers: Cell<bool>,
     /// The client was warned that it prepares statements which depend on its USE.
     pub(crate) warned_of_use: Cell<bool>,
-    /// Requests that wait for other replicas.
+    /// Requests that wait for other replicas, and those that tasks work on.
     pub(crate) pending: Pending,
 }
 
+/// The splitter of a connection, as its input asks it.
+pub(crate) struct Frames(pub(crate) Splitter);
+
+impl Framer for Frames {
+    fn wanted_bytes(&self) -> usize {
+        self.0.wanted_bytes()
+    }
+
+    fn wanted_scratch_bytes(&self) -> usize {
+        self.0.wanted_scratch_bytes()
+    }
+
+    fn allow_scratch(&mut self, bytes: usize) {
+        self.0.allow_scratch(bytes);
+    }
+
+    fn release_scratch(&mut self) {
+        self.0.release_scratch();
+    }
+
+    fn has_scratch(&self) -> bool {
+        self.0.has_scratch()
+    }
+}
+
+/// How the answers of a connection are encoded.
+#[derive(Clone, Copy)]
+struct WireEncoder(Framing);
+
+impl Encoder for WireEncoder {
+    fn is_plain(self) -> bool {
+        self.0 == Framing::Plain
+    }
+
+    fn encode(self, answers: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        encode_wire(self.0, answers, scratch);
+    }
+}
+
 /// Serves a connection to its end.
-pub(crate) async fn run(
-    server: &Rc<Server>,
-    (mut stream, peer): (TcpStream, SocketAddr),
-    uninitialized: Uninitialized,
-) {
-    // A connection of the maintenance socket has no such option, and sends at once.
-    let _ = stream.set_nodelay(true);
-    let client = server
-        .options
-        .clients
-        .open(server.engine.coordinator.shard().id().0, peer);
-    client.set_group(server.drivers_group);
+pub(crate) async fn run(server: &Rc<Server>, accepted: Accepted) {
+    let Accepted {
+        mut stream,
+        peer,
+        client,
+        uninitialized,
+    } = accepted;
     let mut splitter = Splitter::new(Limits {
         frame_bytes_max: server.options.frame_bytes_max,
         scratch_bytes_free: SCRATCH_BYTES_FREE,
@@ -91,115 +108,92 @@ pub(crate) async fn run(
         ..Limits::default()
     });
     let started = handshake(server, &mut stream, &mut splitter, &uninitialized, &client);
-    if let Some(Some(started)) = server.until_drain(started).await {
-        uninitialized.become_ready();
-        serve(server, (stream, peer), splitter, started, &client).await;
-    }
-}
-
-/// Serves a connection from READY to its end.
-async fn serve(
-    server: &Rc<Server>,
-    (stream, peer): (TcpStream, SocketAddr),
-    mut splitter: Splitter,
-    started: Started,
-    client: &Client,
-) {
-    let Started { version, agreed, input } = started;
-    let outbox = Outbox::new(&server.unsent_room, peer, version, agreed.framing);
+    let Some(Some(Started { version, agreed, input })) = server.front.until_drain(started).await else {
+        return;
+    };
+    uninitialized.become_ready();
     splitter.start(version, agreed.framing);
     let (mut reader, writer) = stream.into_split();
-    let writing = runtime::spawn(write(outbox.clone(), writer));
-    let connection = Rc::new(Connection {
-        server: server.clone(),
-        peer,
-        outbox: outbox.clone(),
-        keyspace: RefCell::default(),
-        extensions: Extensions {
-            result_metadata_id: agreed.result_metadata_id,
-            tablet_version_block: agreed.tablets_routing == TabletsRouting::V2,
-        },
-        in_flight: Semaphore::new(IN_FLIGHT_MAX),
-        answers: Semaphore::new(ANSWER_BYTES_MAX),
-        row_estimate: Cell::new(ROW_BYTES_FIRST),
-        page_estimate: Cell::new(ROWS_BYTES_FIRST),
-        unpaged_estimate: Cell::new(ROWS_BYTES_FIRST),
-        granted: Cell::new(None),
-        lwt_mark: agreed.lwt_mark,
-        tablets_routing: agreed.tablets_routing,
-        takes_empty_pages: agreed.takes_empty_pages,
-        rate_limit_error: agreed.rate_limit_error,
-        is_drivers: Cell::new(true),
-        warned_of_use: Cell::new(false),
-        pending: Pending::default(),
-    });
-    server.note_connection(&connection);
-    let mut is_read = !input.is_empty();
-    let mut input = Input::new(input);
-    let ended = loop {
-        // A client that does not read its answers, or asks more than may wait, is not read from.
-        if !outbox.is_free(0) || connection.in_flight.available() == 0 {
-            let turn = async {
-                outbox.has_room(0).await;
-                drop(connection.in_flight.acquire(1).await);
-            };
-            if let Err(unread) = input.wait(&mut reader, turn).await {
-                break Some(unread);
-            }
-            // More may have come than the splitter knows.
-            is_read = true;
-        }
-        if outbox.is_closed() || server.draining.get() {
-            break None;
-        }
-        if let Err(unread) = input.make_room(server, &mut splitter).await {
-            break Some(unread);
-        }
-        // What followed STARTUP is read already.
-        if !std::mem::take(&mut is_read) {
-            if let Err(unread) = input.read(&mut reader, server, &splitter).await {
-                break Some(unread);
-            }
-            // Others may have taken the room meanwhile.
-            outbox.has_room(0).await;
-            if outbox.is_closed() {
-                break None;
+    let answers = (writer, WireEncoder(agreed.framing));
+    let (session, writer) = Session::begin(&server.front, peer, Principal::anonymous(), answers);
+    let connection = Connection::new(server, session, (version, &agreed));
+    server.front.note_connection(&connection);
+    let session = &connection.session;
+    // What followed STARTUP is read already.
+    let mut has_input = !input.is_empty();
+    let (mut input, mut frames) = (Input::new(input), Frames(splitter));
+    loop {
+        match session.read(&mut input, &mut reader, &mut frames, has_input).await {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(unread) => {
+                if let Some(message) = session.end_input(unread) {
+                    connection.refuse_input(message);
+                }
+                break;
             }
         }
-        match connection.execute(&mut splitter, &mut input, (client, &writing)).await {
+        match connection.execute(&mut frames.0, &mut input, (&client, &writer)).await {
             Ok(consumed) => {
                 let left = input.bytes().len() - consumed;
-                // The frame is here, and has no room to be decompressed.
-                is_read = splitter.wanted_scratch_bytes() > 0 && left >= splitter.wanted_bytes();
-                input.consume(consumed, &mut splitter);
+                // The frame is here, and has no memory to be decompressed.
+                has_input = frames.0.wanted_scratch_bytes() > 0 && left >= frames.0.wanted_bytes();
+                input.consume(consumed, &mut frames);
             }
             Err(error) => {
                 let mut frame = Vec::new();
                 frame_error(&mut frame, &error);
-                outbox.push(&mut frame);
-                break None;
+                session.outbox.push(&mut frame);
+                break;
             }
         }
-    };
-    if let Some(unread) = ended {
-        connection.end_input(unread);
     }
     drop(input);
-    // What was read is answered, if the client still takes it.
-    drop(connection.in_flight.acquire(IN_FLIGHT_MAX).await);
-    outbox.finish();
-    writing.await;
+    session.end(writer).await;
+}
+
+impl front::Connection for Connection {
+    fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn running(&self, show: &mut dyn FnMut(RunningRequest)) {
+        self.pending.each(show);
+    }
 }
 
 impl Connection {
+    /// A connection to which READY was sent.
+    fn new(server: &Rc<Server>, session: Session, (version, agreed): (ProtocolVersion, &Agreed)) -> Rc<Self> {
+        Rc::new(Self {
+            session,
+            server: server.clone(),
+            version,
+            keyspace: RefCell::default(),
+            extensions: Extensions {
+                result_metadata_id: agreed.result_metadata_id,
+                tablet_version_block: agreed.tablets_routing == TabletsRouting::V2,
+            },
+            row_size: AnswerSize::of_row(),
+            page_size: AnswerSize::of_rows(),
+            unpaged_size: AnswerSize::of_rows(),
+            lwt_mark: agreed.lwt_mark,
+            tablets_routing: agreed.tablets_routing,
+            takes_empty_pages: agreed.takes_empty_pages,
+            rate_limit_error: agreed.rate_limit_error,
+            warned_of_use: Cell::new(false),
+            pending: Pending::default(),
+        })
+    }
+
     /// Executes the whole frames of what was read: how many bytes they are.
     async fn execute(
         self: &Rc<Self>,
         splitter: &mut Splitter,
         input: &mut Input,
-        (client, writing): (&Client, &JoinHandle<()>),
+        (client, writer): (&Client, &Writer),
     ) -> Result<usize, FrameError> {
-        let unsent = &self.server.unsent_room;
+        let (session, unsent) = (&self.session, &self.server.front.memory.unsent);
         let mut batch = Batch::of(unsent.spare());
         let (mut consumed, mut requests) = (0, 0);
         let end = loop {
@@ -212,36 +206,33 @@ impl Connection {
                             Taken::Done => break,
                             Taken::FirstOfUser => {
                                 self.finish_batch(&mut batch);
-                                self.is_drivers.set(false);
-                                client.set_group(Group::STATEMENT);
-                                writing.set_group(Group::STATEMENT);
-                                runtime::continue_in(Group::STATEMENT).await;
+                                session.leave_drivers_group(client, writer).await;
                             }
-                            Taken::NeedsRoom(bytes) => {
+                            Taken::NeedsMemory(bytes) => {
                                 self.finish_batch(&mut batch);
-                                let room = self.server.request_room.acquire(bytes).await;
-                                self.granted.set(Some(room));
+                                session.wait_for_memory(bytes).await;
                                 has_waited = true;
                             }
                         }
                     }
                     if has_waited {
                         // It was answered at once after all.
-                        self.granted.set(None);
+                        session.return_memory();
                     }
-                    if self.in_flight.available() == 0 {
+                    if session.is_full() {
                         self.finish_batch(&mut batch);
-                        drop(self.in_flight.acquire(1).await);
+                        session.turn().await;
                     } else if batch.bytes() > BATCH_BYTES_MAX {
                         self.finish_batch(&mut batch);
-                        self.outbox.has_room(0).await;
+                        session.outbox.until_free(0).await;
                     }
                 }
                 Ok(None) => match splitter.take_long_body() {
                     None => break Ok(consumed),
                     Some(body) => {
                         self.finish_batch(&mut batch);
-                        splitter.put_long_body(input.decompress(body, consumed).await);
+                        let body = input.offload(move |bytes| body.decompress(&bytes[consumed..])).await;
+                        splitter.put_long_body(body);
                     }
                 },
                 Err(error) if error.resumes => {
@@ -249,46 +240,37 @@ impl Connection {
                     self.finish_batch(&mut batch);
                     let mut frame = Vec::new();
                     frame_error(&mut frame, &error);
-                    self.outbox.push(&mut frame);
+                    session.outbox.push(&mut frame);
                     // A client that sends nothing but long frames reads its refusals, too.
-                    self.outbox.has_room(0).await;
+                    session.outbox.until_free(0).await;
                 }
                 Err(error) => break Err(error),
             }
         };
         self.finish_batch(&mut batch);
         unsent.give_back(batch.out);
-        self.server.requests.set(self.server.requests.get() + requests);
+        let frames = &self.server.counts.frames;
+        frames.set(frames.get() + requests);
         client.add_requests(requests);
         end
     }
 
-    /// The client is not read any more.
-    fn end_input(&self, unread: Unread) {
-        let (bytes, message) = match unread {
-            // A node that drains has ended the input itself, and its client waits for answers.
-            Unread::Ended if self.outbox.ends_input() => return,
-            Unread::Ended => return self.outbox.abandon(),
-            Unread::NoRoom(bytes) => (bytes, "the node has no room for it: other requests of its size arrive"),
-            Unread::Late(bytes) => (bytes, "it did not arrive in time"),
-        };
-        let server = &self.server;
-        if server.unread.admits() {
-            log::warn!(
-                "the connection of {} is closed in the middle of a request that takes {bytes} bytes: {message}",
-                self.peer
-            );
-        }
+    /// Tells the client why it is not read any more.
+    fn refuse_input(&self, message: String) {
         let mut out = Vec::new();
         let reply = Reply::to(&FrameHeader {
-            version: self.outbox.version(),
+            version: self.version,
             flags: 0,
             stream: 0,
             opcode: Opcode::Options,
             body_bytes: 0,
         });
-        let message = format!("The connection ends in the middle of a request that takes {bytes} bytes: {message}");
         reply.error(&mut out, &QueryError::Overloaded(message));
-        self.outbox.push(&mut out);
+        self.session.outbox.push(&mut out);
+    }
+
+    /// The version of the protocol that was agreed on.
+    pub(crate) fn version(&self) -> ProtocolVersion {
+        self.version
     }
 }

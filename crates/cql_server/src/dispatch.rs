@@ -1,6 +1,5 @@
 //! From request frames to answers: at once where memory answers, else as a task.
 
-use std::cell::Cell;
 use std::iter;
 use std::pin::pin;
 use std::rc::Rc;
@@ -10,11 +9,12 @@ use cql_protocol::{
     Consistency, Frame, Opcode, QueryParams, Request, WriteType, begin_response, begin_rows, decode_request,
     finish_response, finish_rows, frame_flags, write_ready, write_void,
 };
-use memory::{READ_BYTES, Reservation};
+use front::{AnswerSize, OWNER_EVERY, PENDING_BYTES, ROW_BYTES_FIRST, SlowRequest, TASK_BYTES, increment, shortened};
+use memory::READ_BYTES;
 use plan::{BindContext, BoundValues, Execution, Plan};
 use query::engine::traces::Parameter;
 use query::engine::{CameTo, UNPREPARED, Written, partition_of};
-use query::trace::{Trace, TraceId};
+use query::trace::Trace;
 use query::{Level, Logged, Outcome, PointOutcome, Prepared, QueryError, Recorded, Statement};
 use runtime::{Instant, Permit};
 use schema::TableId;
@@ -22,22 +22,14 @@ use stdx::probe;
 use types::Token;
 
 use crate::cells::{CellWriter, Cells};
-use crate::connection::{Connection, ROW_BYTES_FIRST, ROWS_BYTES_FIRST};
-use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
+use crate::connection::Connection;
 use crate::respond::Reply;
-use crate::room::LITTLE_UNSENT_BYTES;
-use crate::running::Asked;
-use crate::slow::{SlowRequest, bound_parameters, parameters_of, with_text};
+use crate::running::Statements;
+use crate::slow::{bound_parameters, parameters_of, slow_request, with_text};
 use crate::tracing::{self, Traced};
 use crate::values::{binds, owned};
-use crate::{ANSWER_BYTES_MAX, FIRST_REQUEST_BYTES_MAX, IN_FLIGHT_MAX, Server, metadata};
+use crate::{Server, metadata};
 
-/// A waiting request's answer is taken to need at least this much.
-const ANSWER_BYTES_MIN: usize = 4 << 10;
-/// What a request that other replicas work on has besides its values: an entry of what is pending.
-const PENDING_BYTES: usize = 512;
-/// What a request that runs has besides its values: a task.
-pub(crate) const TASK_BYTES: usize = 4 << 10;
 /// Of a statement that changes the schema, so much is logged.
 const CHANGE_CHARS_MAX: usize = 400;
 
@@ -67,9 +59,9 @@ pub(crate) enum Taken {
     /// Nothing was done: it is the first of a user on a connection that was its driver's so far, and belongs into
     /// another group.
     FirstOfUser,
-    /// Nothing was done: the request has to wait, and there is no room of so many bytes for it. When there is, the
+    /// Nothing was done: the request has to wait, and there is no memory of so many bytes for it. When there is, the
     /// connection takes it once more.
-    NeedsRoom(usize),
+    NeedsMemory(usize),
 }
 
 /// Whether a statement is one by which drivers and tools learn of the cluster.
@@ -83,8 +75,8 @@ fn is_of_driver(prepared: &Prepared) -> bool {
     }
 }
 
-/// What a request takes of the room while it runs.
-pub(crate) fn request_bytes(frame: &Frame<'_>) -> usize {
+/// What a request takes of the memory for requests while it runs.
+fn request_bytes(frame: &Frame<'_>) -> usize {
     frame.body.len() + TASK_BYTES
 }
 
@@ -170,12 +162,7 @@ impl Connection {
         let header = &frame.header;
         let mut reply = Reply::to(header);
         reply.rate_limit_error = self.rate_limit_error;
-        if header.flags & frame_flags::TRACING != 0 {
-            reply.tracing_id = Some(trace_id());
-        } else if self.server.engine.node.trace_probability.draw() {
-            reply.tracing_id = Some(trace_id());
-            reply.is_sampled = true;
-        }
+        reply.trace = self.session.trace(header.flags & frame_flags::TRACING != 0);
         let request = match decode_request(frame, self.extensions) {
             Ok((_payload, request)) => request,
             Err(e) => {
@@ -227,11 +214,12 @@ impl Connection {
                 increment(&self.server.counts.queries);
             }
             Request::Prepare { text, keyspace } => return self.prepare(text, keyspace, reply, batch),
-            Request::Batch(_) if self.is_drivers.get() => return Taken::FirstOfUser,
+            Request::Batch(_) if self.session.is_drivers() => return Taken::FirstOfUser,
             Request::Batch(b) => return self.batch(&b, reply, frame.body.len(), batch),
             Request::Options => self.server.supported(&mut batch.out, reply.version, reply.stream),
             Request::Register(events) => {
-                self.server.events.register(&self.outbox, events);
+                let outbox = &self.session.outbox;
+                self.server.events.register((outbox, self.version()), events);
                 write_ready(&mut batch.out, reply.version, reply.stream);
             }
             Request::Startup(_) => {
@@ -253,7 +241,7 @@ impl Connection {
     /// Whether a statement is the first on this connection that is not a driver's own.
     #[inline]
     pub(crate) fn is_first_of_user(&self, prepared: &Prepared) -> bool {
-        self.is_drivers.get() && !is_of_driver(prepared)
+        self.session.is_drivers() && !is_of_driver(prepared)
     }
 
     /// Runs a statement: at once if memory answers, else as a task.
@@ -283,7 +271,7 @@ impl Connection {
         reply.warns_of_disks = engine.coordinator.warns_of_disks() && self.writes_where_full(prepared, &ctx);
         let mut missed = None;
         match prepared.plan() {
-            _ if reply.tracing_id.is_some() || prepared.is_guarded || batch.is_long => {}
+            _ if reply.trace.is_some() || prepared.is_guarded || batch.is_long => {}
             _ if self.has_other_version(&reply, prepared, &ctx) => {}
             Some(Plan::Select(select)) if select.may_have_nulls(&values) => {}
             Some(Plan::Select(select)) if select.is_point() && !params.consistency.is_serial() => {
@@ -310,12 +298,12 @@ impl Connection {
                         if finish_response(out, mark).is_ok() {
                             let answer = out.split_off(start);
                             let bytes = frame.body.len() + PENDING_BYTES + answer.len();
-                            let Some(room) = self.room_for(bytes) else {
+                            let Some(memory) = self.session.try_reserve(bytes) else {
                                 engine.forget_unconfirmed();
-                                return Taken::NeedsRoom(bytes);
+                                return Taken::NeedsMemory(bytes);
                             };
                             let later = self.later(prepared, params, metadata_id, reply, &ctx);
-                            match self.begin_confirming(answer, later, room) {
+                            match self.begin_confirming(answer, later, memory) {
                                 Some(done) => engine.confirm(select, ctx.expiry_now(), done),
                                 None => engine.forget_unconfirmed(),
                             }
@@ -369,12 +357,12 @@ impl Connection {
             _ => {}
         }
         let bytes = request_bytes(frame);
-        let Some(room) = self.room_in(batch, bytes) else {
-            return Taken::NeedsRoom(bytes);
+        let Some(memory) = self.reserve_in(batch, bytes) else {
+            return Taken::NeedsMemory(bytes);
         };
         let mut later = self.later(prepared, params, metadata_id, reply, &ctx);
         later.request.missed = missed;
-        self.run_later(later, room);
+        self.run_later(later, memory);
         Taken::Done
     }
 
@@ -384,20 +372,6 @@ impl Connection {
         let partition = self.server.partition_at_once(prepared, ctx);
         let is_write = matches!(prepared.plan(), Some(Plan::Write(_)));
         is_write && self.server.engine.coordinator.warns_writer_of(partition)
-    }
-
-    pub(crate) fn room_for(&self, bytes: usize) -> Option<Permit> {
-        let granted = self.granted.take();
-        granted
-            .or_else(|| self.server.request_room.try_acquire(bytes))
-            .or_else(|| self.room_for_first(bytes))
-    }
-
-    /// Room for the only request of this connection where others have taken the usual room.
-    #[cold]
-    fn room_for_first(&self, bytes: usize) -> Option<Permit> {
-        let is_only = self.in_flight.available() == IN_FLIGHT_MAX && bytes <= FIRST_REQUEST_BYTES_MAX;
-        is_only.then(|| self.server.first_room.try_acquire(bytes)).flatten()
     }
 
     /// A request that owns all it needs.
@@ -429,87 +403,62 @@ impl Connection {
         }
     }
 
-    /// Runs a request as a task, which holds its room to the end.
+    /// Runs a request as a task, which holds its memory to the end.
     #[cold]
-    pub(crate) fn run_later(self: &Rc<Self>, later: Later, room: Permit) {
+    pub(crate) fn run_later(self: &Rc<Self>, later: Later, memory: Permit) {
         let connection = self.clone();
-        let permit = self.in_flight.try_acquire(1);
         let came = runtime::now();
-        drop(runtime::spawn(runtime::preemptible(async move {
-            let _permits = (permit, room);
+        self.session.spawn(Some(memory), |permits| async move {
+            let _permits = permits;
             let is_scan = matches!(later.prepared.plan(), Some(Plan::Select(select)) if !select.is_point());
             let work = pin!(connection.work(later, came));
             match is_scan {
                 // A scan may take minutes: it stops when the client has left.
-                true => drop(connection.outbox.unless_gone(work).await),
+                true => drop(connection.session.outbox.unless_gone(work).await),
                 false => work.await,
             }
-        })));
+        });
     }
 
     /// Executes a request and answers it.
     async fn work(self: &Rc<Self>, mut later: Later, came: Instant) {
         self.server.note_later(&later);
-        let estimate = later.estimate(self);
+        let session = &self.session;
+        let size = later.answer_size(self);
         let (mut out, mut reserved) = (None, None);
-        if let Some(bytes) = estimate.map(Cell::get).or_else(|| later.list_bytes()) {
-            if self.is_tried(&later, bytes) {
+        if let Some(bytes) = size.map(AnswerSize::get).or_else(|| later.list_bytes()) {
+            if later.may_run_twice() && session.begins_with_trial(bytes, later.read_bytes()) {
                 out = self.try_little(&mut later, came).await;
             }
             if out.is_none() {
-                reserved = Some(self.reserve_result(bytes, later.read_bytes()).await);
+                reserved = Some(session.reserve_answer(bytes, later.read_bytes()).await);
             }
         }
-        later.request.reservation = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+        later.request.reservation = reserved.as_ref().map(|(_, memory)| Arc::clone(memory));
         if later.prepared.is_conditional() {
-            later.request.result_memory = Some(self.server.unsent_room.results().clone());
+            later.request.result_memory = Some(session.front.memory.results.clone());
         }
         let mut out = match out {
             Some(out) => out,
             None => self.make_answer(&later, came).await,
         };
-        // The next ones are taken to be as large as this one, or on the way to it when it is smaller.
-        if let Some(known) = estimate {
-            let (bytes, before) = (out.len(), known.get());
-            let is_first = before == ROWS_BYTES_FIRST;
-            known.set(if bytes > before || is_first {
-                bytes
-            } else {
-                (before + bytes) / 2
-            });
+        if let Some(size) = size {
+            size.learn(out.len());
         }
-        self.outbox.push(&mut out);
+        session.outbox.push(&mut out);
         // Its plan may have many values.
         stdx::preempt::allowed(|| drop(later));
     }
 
-    /// Whether the first result of a connection, whose size is unknown, begins with a trial: there is no room for a
-    /// large one. What must not run twice is not tried.
-    fn is_tried(&self, later: &Later, estimate: usize) -> bool {
-        let is_limited = match later.prepared.plan() {
-            Some(Plan::Select(select)) => select.table.options.rate_limits.reads.is_some(),
-            _ => true,
-        };
-        estimate == ROWS_BYTES_FIRST
-            && !is_limited
-            && !matches!(later.request.level, Level::Serial | Level::LocalSerial)
-            && later.reply.tracing_id.is_none()
-            && self.outbox.is_free(0)
-            && !(self.outbox.is_free(estimate)
-                && self.server.unsent_room.results().is_free(estimate + later.read_bytes()))
-    }
-
-    /// Makes an answer of at most [`LITTLE_UNSENT_BYTES`], which waits for no client that has more unsent. None: the
-    /// result is larger, or the client has too much unsent.
+    /// Makes a small answer, which waits for no client that has more unsent. None: the result is larger, or the client
+    /// has too much unsent.
     async fn try_little(self: &Rc<Self>, later: &mut Later, came: Instant) -> Option<Vec<u8>> {
-        let results = self.server.unsent_room.results();
-        let _of_connection = self.answers.acquire(LITTLE_UNSENT_BYTES).await;
-        let share = results.reserve_trial(LITTLE_UNSENT_BYTES + READ_BYTES).await;
-        later.request.reservation = Some(Arc::clone(&share));
+        let (_of_session, trial) = self.session.reserve_trial().await;
+        later.request.reservation = Some(Arc::clone(&trial));
         let out = self.make_answer(later, came).await;
         // Given back before it waits for more.
         later.request.reservation = None;
-        (!share.is_outgrown() && self.outbox.is_free(out.len())).then_some(out)
+        (!trial.is_outgrown() && self.session.outbox.is_free(out.len())).then_some(out)
     }
 
     /// Executes a request; the frame of its answer.
@@ -517,7 +466,7 @@ impl Connection {
         let engine = &self.server.engine;
         let kind = later.kind();
         let began = runtime::now();
-        let _running = self.note_running(later.asked(), &later.reply, (came, began));
+        let _running = self.note_running(later.statements(), &later.reply, (came, began));
         let traced = self.begin_trace(&later.reply, kind, || with_text(later.parameters(), later.text()));
         // Pinned here: given away by value it would be copied, and kept twice in this future.
         let executed = pin!(async {
@@ -531,7 +480,7 @@ impl Connection {
             .request
             .reservation
             .as_ref()
-            .is_some_and(|share| share.is_outgrown())
+            .is_some_and(|memory| memory.is_outgrown())
         {
             // It begins anew.
             return out;
@@ -563,21 +512,6 @@ impl Connection {
         out
     }
 
-    /// Waits until a result of about so many bytes may be made, and blocks read for it: until the client, and others,
-    /// have taken enough of the answers before it, and there is room for it.
-    pub(crate) async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<Reservation>) {
-        let results = self.server.unsent_room.results();
-        loop {
-            self.outbox.has_room(estimate).await;
-            let of_connection = estimate.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX);
-            let of_connection = self.answers.acquire(of_connection).await;
-            let share = results.reserve(estimate + read_bytes).await;
-            if self.outbox.is_free(estimate) {
-                return (of_connection, share);
-            }
-        }
-    }
-
     /// Begins the trace of a request whose client asked for one.
     pub(crate) fn begin_trace(
         &self,
@@ -585,10 +519,10 @@ impl Connection {
         kind: &'static str,
         parameters: impl FnOnce() -> Vec<Parameter>,
     ) -> Option<Traced> {
-        let id = reply.tracing_id?;
+        let id = reply.trace?.id;
         Some(Traced {
             trace: Trace::begin(id),
-            client: self.peer,
+            client: self.session.peer,
             kind,
             parameters: parameters(),
         })
@@ -601,7 +535,7 @@ impl Connection {
             Statement::Truncate(table, _) => format!("TRUNCATE {}.{}", table.keyspace, table.name),
             Statement::Plan(_) | Statement::Use(_) | Statement::Describe(_) => return,
         };
-        log::info!("client {}: {}", self.peer, tracing::shortened(&text, CHANGE_CHARS_MAX));
+        log::info!("client {}: {}", self.session.peer, shortened(&text, CHANGE_CHARS_MAX));
     }
 
     /// Commits the writes of a socket read and hands its answers out.
@@ -610,7 +544,7 @@ impl Connection {
         self.server.note_batch(batch);
         batch.now_us = 0;
         if batch.writes.is_empty() {
-            self.outbox.push(&mut batch.out);
+            self.session.outbox.push(&mut batch.out);
             return;
         }
         let logged = batch.logged.take();
@@ -618,27 +552,28 @@ impl Connection {
         match committed {
             Ok(None) => {
                 batch.writes.clear();
-                self.outbox.push(&mut batch.out);
+                self.session.outbox.push(&mut batch.out);
             }
             Ok(Some(unsynced)) => {
                 // The acknowledgements wait for the sync; other batches share it.
                 let mut answers = std::mem::take(batch);
                 let connection = self.clone();
-                let permit = self.in_flight.try_acquire(1);
+                let permit = self.session.try_in_flight();
                 let counted = answers.out.capacity();
-                self.outbox.count(counted);
+                self.session.outbox.count(counted);
                 drop(runtime::spawn(async move {
                     let _permit = permit;
                     if let Err(e) = connection.server.engine.synced(unsynced).await {
                         answers.fail_writes(&e);
                     }
-                    connection.outbox.uncount(counted);
-                    connection.outbox.push(&mut answers.out);
+                    let outbox = &connection.session.outbox;
+                    outbox.uncount(counted);
+                    outbox.push(&mut answers.out);
                 }));
             }
             Err(e) => {
                 batch.fail_writes(&e);
-                self.outbox.push(&mut batch.out);
+                self.session.outbox.push(&mut batch.out);
             }
         }
     }
@@ -651,14 +586,10 @@ impl Server {
         if batch.owned == 0 {
             return;
         }
-        let owned = std::mem::take(&mut batch.owned);
-        let counts = &self.counts;
-        counts.owned.set(counts.owned.get() + owned);
-        counts.at_once.set(counts.at_once.get() + owned);
-        let reads = counts.socket_reads.get();
-        counts.socket_reads.set(reads + 1);
-        if reads.is_multiple_of(SAMPLE_EVERY) && batch.now_us != 0 {
-            let (took, weight) = (elapsed_us(batch.now_us), owned * SAMPLE_EVERY);
+        let counts = &self.front.counts;
+        let weight = counts.note_at_once(std::mem::take(&mut batch.owned));
+        if let Some(weight) = weight.filter(|_| batch.now_us != 0) {
+            let took = elapsed_us(batch.now_us);
             let writes = !batch.writes.is_empty();
             if writes { &counts.writes } else { &counts.reads }.add(took, weight);
             // The table of the last statement counts for all of them.
@@ -683,20 +614,16 @@ impl Server {
     /// Counts whether a request that was not answered at once came to a shard or a node that has its partition: found
     /// for one in a number.
     fn note_later(&self, later: &Later) {
-        let counts = &self.counts;
-        let number = counts.later.get();
-        counts.later.set(number + 1);
-        if !number.is_multiple_of(OWNER_EVERY) {
-            return;
-        }
-        if let Some((table, token)) = later.partition() {
+        if self.front.counts.note_later()
+            && let Some((table, token)) = later.partition()
+        {
             self.note_owner(table, token);
         }
     }
 
     /// Counts one sampled request as [`OWNER_EVERY`] requests.
     pub(crate) fn note_owner(&self, table: TableId, token: Token) {
-        let counts = &self.counts;
+        let counts = &self.front.counts;
         let count = match self.engine.came_to(table, token) {
             Some(CameTo::Owner) => &counts.owned,
             Some(CameTo::OwningNode) => &counts.owned_by_node,
@@ -708,7 +635,7 @@ impl Server {
 
     /// Counts how long a request took that was not answered at once.
     pub(crate) fn note_latency(&self, later: &Later) {
-        let counts = &self.counts;
+        let counts = &self.front.counts;
         let latencies = match later.prepared.plan() {
             _ if later.prepared.is_conditional() || later.request.is_serial => &counts.conditional,
             Some(Plan::Select(select)) if select.is_point() => &counts.reads,
@@ -786,12 +713,6 @@ impl Batch {
     }
 }
 
-fn trace_id() -> TraceId {
-    let (a, b) = (runtime::random_u64(), runtime::random_u64());
-    let bytes = ((u128::from(a) << 64) | u128::from(b)).to_be_bytes();
-    *uuid::Builder::from_random_bytes(bytes).as_uuid().as_bytes()
-}
-
 /// What kind of request executes a statement, in Cassandra's words.
 pub(crate) fn kind_of(prepared: &Prepared) -> &'static str {
     match prepared.id {
@@ -817,11 +738,11 @@ impl Later {
     }
 
     /// How large its result is taken to be, as of those before it; None when it is small anyway.
-    fn estimate<'a>(&self, connection: &'a Connection) -> Option<&'a Cell<usize>> {
+    fn answer_size<'a>(&self, connection: &'a Connection) -> Option<&'a AnswerSize> {
         match self.prepared.plan() {
-            Some(Plan::Select(select)) if select.is_point() => Some(&connection.row_estimate),
-            Some(Plan::Select(_)) if self.request.page_rows.is_none() => Some(&connection.unpaged_estimate),
-            Some(Plan::Select(_)) => Some(&connection.page_estimate),
+            Some(Plan::Select(select)) if select.is_point() => Some(&connection.row_size),
+            Some(Plan::Select(_)) if self.request.page_rows.is_none() => Some(&connection.unpaged_size),
+            Some(Plan::Select(_)) => Some(&connection.page_size),
             _ => None,
         }
     }
@@ -853,7 +774,7 @@ impl Later {
 
     /// What is said of it if it was slow.
     pub(crate) fn slow(&self) -> SlowRequest {
-        SlowRequest::new(self.kind(), self.text(), self.parameters(), iter::once(&*self.prepared))
+        slow_request(self.kind(), self.text(), self.parameters(), iter::once(&*self.prepared))
     }
 
     /// Names and values that describe it, but its text.
@@ -864,8 +785,17 @@ impl Later {
     }
 
     /// What of it is shown while it runs.
-    pub(crate) fn asked(&self) -> Asked {
-        Asked::One(Rc::clone(&self.prepared))
+    pub(crate) fn statements(&self) -> Statements {
+        Statements::One(Rc::clone(&self.prepared))
+    }
+
+    /// Whether it may begin anew when its result is larger than expected.
+    fn may_run_twice(&self) -> bool {
+        let is_limited = match self.prepared.plan() {
+            Some(Plan::Select(select)) => select.table.options.rate_limits.reads.is_some(),
+            _ => true,
+        };
+        !is_limited && !matches!(self.request.level, Level::Serial | Level::LocalSerial) && self.reply.trace.is_none()
     }
 
     /// The table and the token of the one partition that it names.

@@ -6,9 +6,8 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
-use cql_protocol::{ClusterEvent, EventSet};
-
-use crate::outbox::Outbox;
+use cql_protocol::{ClusterEvent, EventSet, ProtocolVersion, write_event};
+use front::Outbox;
 
 /// A change of a member of the cluster that clients hear of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,31 +22,34 @@ pub enum MemberEvent {
     Down,
 }
 
+/// A connection, the version of its protocol, and the events that it registered for.
+type Registered = (Weak<Outbox>, ProtocolVersion, EventSet);
+
 /// The connections that hear of events.
 #[derive(Default)]
 pub(crate) struct Events {
-    registered: RefCell<Vec<(Weak<Outbox>, EventSet)>>,
+    registered: RefCell<Vec<Registered>>,
 }
 
 impl Events {
-    /// A connection wants to hear of these events too.
-    pub(crate) fn register(&self, outbox: &Rc<Outbox>, events: EventSet) {
+    /// Registers a connection for these events too.
+    pub(crate) fn register(&self, (outbox, version): (&Rc<Outbox>, ProtocolVersion), events: EventSet) {
         let mut registered = self.registered.borrow_mut();
         let mine = registered
             .iter_mut()
-            .find(|(o, _)| std::ptr::eq(o.as_ptr(), Rc::as_ptr(outbox)));
+            .find(|(o, ..)| std::ptr::eq(o.as_ptr(), Rc::as_ptr(outbox)));
         match mine {
-            Some((_, known)) => known.extend(events),
-            None => registered.push((Rc::downgrade(outbox), events)),
+            Some((.., known)) => known.extend(events),
+            None => registered.push((Rc::downgrade(outbox), version, events)),
         }
     }
 
     /// Tells all that registered for an event of this type.
     pub(crate) fn tell(&self, event: &ClusterEvent<'_>) {
-        self.registered.borrow_mut().retain(|(outbox, events)| {
+        self.registered.borrow_mut().retain(|(outbox, version, events)| {
             let Some(outbox) = outbox.upgrade() else { return false };
             if events.contains(event.event_type()) {
-                outbox.event(event);
+                outbox.event(|frame| write_event(frame, *version, event));
             }
             true
         });
@@ -83,10 +85,19 @@ pub(crate) fn of_member(event: MemberEvent, native: SocketAddr) -> ClusterEvent<
 
 #[cfg(test)]
 mod tests {
-    use crate::outbox::tests::{outbox, room};
+    use std::net::Ipv4Addr;
+
     use cql_protocol::EventType;
+    use front::UnsentMemory;
+    use memory::ResultMemory;
 
     use super::*;
+
+    /// The outboxes of connections without clients.
+    fn outboxes<const N: usize>() -> [Rc<Outbox>; N] {
+        let memory = UnsentMemory::new(1 << 20, ResultMemory::new(1 << 20));
+        std::array::from_fn(|_| Outbox::new(&memory, SocketAddr::from((Ipv4Addr::LOCALHOST, 1))))
+    }
 
     fn set(types: &[EventType]) -> EventSet {
         let mut set = EventSet::default();
@@ -99,10 +110,15 @@ mod tests {
     #[test]
     fn changed_client_routes_are_named_pair_by_pair() {
         let events = Events::default();
-        let room = room(1 << 20);
-        let (registered, other) = (outbox(&room), outbox(&room));
-        events.register(&registered, set(&[EventType::ClientRoutesChange]));
-        events.register(&other, set(&[EventType::TopologyChange, EventType::SchemaChange]));
+        let [registered, other] = outboxes();
+        events.register(
+            (&registered, ProtocolVersion::HIGHEST),
+            set(&[EventType::ClientRoutesChange]),
+        );
+        events.register(
+            (&other, ProtocolVersion::HIGHEST),
+            set(&[EventType::TopologyChange, EventType::SchemaChange]),
+        );
         let changed = [("a", "n1"), ("a", "n2"), ("b", "n1")];
         let changed = changed.map(|(connection, host)| (connection.to_owned(), host.to_owned()));
         client_routes(&changed, |event| events.tell(event));
@@ -136,12 +152,14 @@ mod tests {
             (MemberEvent::Down, "STATUS_CHANGE", "DOWN"),
         ];
         let events = Events::default();
-        let room = room(1 << 20);
-        let (both, status, gone) = (outbox(&room), outbox(&room), outbox(&room));
-        events.register(&both, set(&[EventType::TopologyChange]));
-        events.register(&both, set(&[EventType::StatusChange]));
-        events.register(&status, set(&[EventType::StatusChange, EventType::SchemaChange]));
-        events.register(&gone, set(&EventType::ALL));
+        let [both, status, gone] = outboxes();
+        events.register((&both, ProtocolVersion::HIGHEST), set(&[EventType::TopologyChange]));
+        events.register((&both, ProtocolVersion::HIGHEST), set(&[EventType::StatusChange]));
+        events.register(
+            (&status, ProtocolVersion::HIGHEST),
+            set(&[EventType::StatusChange, EventType::SchemaChange]),
+        );
+        events.register((&gone, ProtocolVersion::HIGHEST), set(&EventType::ALL));
         drop(gone);
         for (event, kind, change) in told {
             events.tell(&of_member(event, native));

@@ -1,32 +1,24 @@
 //! A connection's start: from its first byte to READY.
 //!
 //! Until then a connection is one task, a socket and a small buffer: no writer, no outbox. What its client sends is
-//! answered in place; each answer is work that needs a place ([`crate::admission`]), and waiting for the client has
-//! none. A client has [`CLIENT_PATIENCE`] for its part of it, and [`REQUESTS_MAX`] requests.
-
-use std::time::Duration;
+//! answered in place; each answer is work that needs a place ([`front::Uninitialized`]), and waiting for the client has
+//! none. A client has [`HANDSHAKE_TIME_MAX`] for its part of it, and [`REQUESTS_MAX`] requests.
 
 use cql_protocol::{
     Extensions, FRAME_BYTES_MAX_BEFORE_STARTUP, Frame, ProtocolVersion, Request, Splitter, decode_request, write_ready,
 };
+use front::{Client, HANDSHAKE_TIME_MAX, Uninitialized, increment};
 use runtime::net::TcpStream;
 
 use crate::Server;
-use crate::admission::Uninitialized;
-use crate::clients::Client;
-use crate::counts::increment;
 use crate::respond::{Reply, frame_error};
 use crate::startup::{self, Agreed};
-
-/// How long a client may take for its part of the handshake, all its pauses together. Twice what drivers allow us for
-/// ours.
-pub(crate) const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Requests before READY: drivers send two. Their answers together fit into the smallest buffer that a socket has, so
 /// that no answer waits for a client that does not read.
 const REQUESTS_MAX: usize = 8;
 
-/// STARTUP and its options fit, and what HTTP clients say; a longer request takes room of the shard first, and makes
+/// STARTUP and its options fit, and what HTTP clients say; a longer request takes memory of the shard first, and makes
 /// the buffer grow as it arrives.
 const INPUT_BYTES: usize = 2 << 10;
 
@@ -52,15 +44,15 @@ pub(crate) async fn handshake(
     uninitialized: &Uninitialized,
     client: &Client,
 ) -> Option<Started> {
-    let mut patience = CLIENT_PATIENCE;
+    let mut patience = HANDSHAKE_TIME_MAX;
     let mut input: Vec<u8> = Vec::with_capacity(INPUT_BYTES);
     let mut requests_left = REQUESTS_MAX;
-    let mut room = None;
+    let mut reserved = None;
     loop {
         if input.len() == input.capacity() {
-            if room.is_none() {
-                let wanted = server.frame_room.acquire(FRAME_BYTES_MAX_BEFORE_STARTUP);
-                room = Some(runtime::timeout(patience, wanted).await.ok()?);
+            if reserved.is_none() {
+                let wanted = server.front.memory.frames.acquire(FRAME_BYTES_MAX_BEFORE_STARTUP);
+                reserved = Some(runtime::timeout(patience, wanted).await.ok()?);
             }
             input.reserve(input.len());
         }
@@ -78,7 +70,7 @@ pub(crate) async fn handshake(
         while started.is_none() && !ends {
             match splitter.next(&input, &mut consumed) {
                 Ok(Some(frame)) => {
-                    increment(&server.requests);
+                    increment(&server.counts.frames);
                     client.add_requests(1);
                     if requests_left == 0 {
                         let message = format!("{REQUESTS_MAX} messages before STARTUP are enough");

@@ -1,22 +1,21 @@
 //! Requests that replicas of other shards and nodes are working on: an entry each, and no task.
 
-use std::cell::RefCell;
 use std::iter;
 use std::rc::Rc;
 use std::time::Duration;
 
-use cql_protocol::{Consistency, Extras, write_void};
+use cql_protocol::{Extras, write_void};
+use front::{RunningRequest, RunningTask, Slots};
 use query::{Confirmation, CoordinatorError, Prepared, QueryError, ReadDone, WriteDone};
 use runtime::{Instant, Permit};
 use schema::TableId;
 use types::Token;
 
 use crate::connection::Connection;
-use crate::counts::OWNER_EVERY;
 use crate::dispatch::{Later, kind_of};
 use crate::respond::Reply;
-use crate::running::{Asked, RunningTask};
-use crate::slow::{SlowRequest, level_parameter};
+use crate::running::{Asked, Statements};
+use crate::slow::{level_parameter, slow_request};
 
 /// A write that waits for its replicas.
 struct PendingWrite {
@@ -26,7 +25,7 @@ struct PendingWrite {
     token: Token,
     /// When it came, microseconds of the wall clock.
     began_us: i64,
-    /// Held to the end: the connection's share of requests, and the shard's room for them.
+    /// Held to the end: that it is in flight, and its memory.
     _permits: (Permit, Permit),
 }
 
@@ -38,40 +37,7 @@ struct PendingRead {
     again: Later,
     began: Instant,
     in_flight: Permit,
-    room: Permit,
-}
-
-/// Requests that wait or run, by number.
-pub(crate) struct Slots<T> {
-    slots: RefCell<Vec<Option<T>>>,
-    free: RefCell<Vec<u32>>,
-}
-
-impl<T> Default for Slots<T> {
-    fn default() -> Self {
-        Self {
-            slots: RefCell::default(),
-            free: RefCell::default(),
-        }
-    }
-}
-
-impl<T> Slots<T> {
-    pub(crate) fn add(&self, request: T) -> u32 {
-        let mut slots = self.slots.borrow_mut();
-        if let Some(number) = self.free.borrow_mut().pop() {
-            slots[number as usize] = Some(request);
-            return number;
-        }
-        slots.push(Some(request));
-        u32::try_from(slots.len() - 1).expect("a connection has few requests in flight")
-    }
-
-    pub(crate) fn take(&self, number: u32) -> Option<T> {
-        let request = self.slots.borrow_mut().get_mut(number as usize)?.take()?;
-        self.free.borrow_mut().push(number);
-        Some(request)
-    }
+    memory: Permit,
 }
 
 /// The requests of a connection that wait or run.
@@ -80,55 +46,30 @@ pub(crate) struct Pending {
     writes: Slots<PendingWrite>,
     reads: Slots<PendingRead>,
     /// Those that a task works on.
-    pub(crate) tasks: Slots<RunningTask>,
-}
-
-/// One of them, to be shown.
-pub(crate) struct Waiting<'a> {
-    pub(crate) asked: &'a Asked,
-    pub(crate) consistency: Consistency,
-    pub(crate) stream: i16,
-    pub(crate) queued: Duration,
-    pub(crate) running: Duration,
+    pub(crate) tasks: Rc<Slots<RunningTask<Asked>>>,
 }
 
 impl Pending {
     /// Shows all of them.
-    pub(crate) fn each(&self, mut show: impl FnMut(Waiting<'_>)) {
+    pub(crate) fn each(&self, show: &mut dyn FnMut(RunningRequest)) {
         let now_us = runtime::wall_clock_us();
-        for write in self.writes.slots.borrow().iter().flatten() {
-            show(Waiting {
-                asked: &Asked::One(Rc::clone(&write.statement)),
-                consistency: write.reply.consistency,
-                stream: write.reply.stream,
-                queued: Duration::ZERO,
-                running: Duration::from_micros(u64::try_from(now_us - write.began_us).unwrap_or(0)),
-            });
-        }
-        for read in self.reads.slots.borrow().iter().flatten() {
-            show(Waiting {
-                asked: &read.again.asked(),
-                consistency: read.again.reply.consistency,
-                stream: read.again.reply.stream,
-                queued: Duration::ZERO,
-                running: read.began.elapsed(),
-            });
-        }
-        for task in self.tasks.slots.borrow().iter().flatten() {
-            show(Waiting {
-                asked: &task.asked,
-                consistency: task.consistency,
-                stream: task.stream,
-                queued: task.queued,
-                running: task.began.elapsed(),
-            });
-        }
+        self.writes.each(|write| {
+            let asked = Asked::new(Statements::One(Rc::clone(&write.statement)), &write.reply);
+            let running = u64::try_from(now_us - write.began_us).unwrap_or(0);
+            show(asked.running(Duration::ZERO, Duration::from_micros(running)));
+        });
+        self.reads.each(|read| {
+            let asked = Asked::new(read.again.statements(), &read.again.reply);
+            show(asked.running(Duration::ZERO, read.began.elapsed()));
+        });
+        self.tasks
+            .each(|task| show(task.asked.running(task.queued, task.began.elapsed())));
     }
 }
 
 impl Connection {
     /// Notes a write that is sent to its replicas. Returns what is notified of its outcome; None if it must wait for
-    /// room first.
+    /// memory first.
     pub(crate) fn begin_pending(
         self: &Rc<Self>,
         reply: Reply,
@@ -136,7 +77,7 @@ impl Connection {
         bytes: usize,
         began_us: i64,
     ) -> Option<(Rc<dyn WriteDone>, u32)> {
-        let permits = (self.in_flight.try_acquire(1)?, self.room_for(bytes)?);
+        let permits = self.session.try_begin(bytes)?;
         let number = self.pending.writes.add(PendingWrite {
             reply,
             statement: Rc::clone(statement),
@@ -145,36 +86,33 @@ impl Connection {
             began_us,
             _permits: permits,
         });
-        let counts = &self.server.counts;
-        let of_all = counts.later.get();
-        counts.later.set(of_all + 1);
-        if of_all.is_multiple_of(OWNER_EVERY) {
+        if self.session.front.counts.note_later() {
             self.server.note_owner(table, token);
         }
         Some((self.clone(), number))
     }
 
-    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not; `room` is
-    /// for both. None: the connection has too many requests in flight, and this one runs in the general way.
+    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not; `memory`
+    /// is for both. None: the connection has too many requests in flight, and this one runs in the general way.
     pub(crate) fn begin_confirming(
         self: &Rc<Self>,
         answer: Vec<u8>,
         again: Later,
-        room: Permit,
+        memory: Permit,
     ) -> Option<(Rc<dyn ReadDone>, u32)> {
-        let Some(in_flight) = self.in_flight.try_acquire(1) else {
-            self.run_later(again, room);
+        let Some(in_flight) = self.session.try_in_flight() else {
+            self.run_later(again, memory);
             return None;
         };
         // This shard has the partition.
-        let counts = &self.server.counts;
+        let counts = &self.session.front.counts;
         counts.owned.set(counts.owned.get() + 1);
         let number = self.pending.reads.add(PendingRead {
             answer,
             again,
             began: runtime::now(),
             in_flight,
-            room,
+            memory,
         });
         Some((self.clone(), number))
     }
@@ -187,7 +125,7 @@ impl ReadDone for Connection {
             mut again,
             began,
             in_flight,
-            room,
+            memory,
         }) = self.pending.reads.take(number)
         else {
             return;
@@ -200,14 +138,14 @@ impl ReadDone for Connection {
             Confirmation::Open => {
                 drop(in_flight);
                 again.request.waited = began.elapsed();
-                return self.run_later(again, room);
+                return self.run_later(again, memory);
             }
             Confirmation::Failed(error) => {
                 answer.clear();
                 again.reply.error(&mut answer, &QueryError::of_replicas(error));
             }
         }
-        self.outbox.push(&mut answer);
+        self.session.outbox.push(&mut answer);
     }
 }
 
@@ -217,15 +155,15 @@ impl WriteDone for Connection {
             return;
         };
         let took = u64::try_from(runtime::wall_clock_us() - write.began_us).unwrap_or(0);
-        self.server.counts.writes.add(took, 1);
+        self.session.front.counts.writes.add(took, 1);
         self.note_slow(Duration::from_micros(took), &write.reply, || {
             let (statement, parameters) = (&write.statement, vec![level_parameter(write.reply.consistency)]);
             let text = statement.text.to_string();
-            SlowRequest::new(kind_of(statement), text, parameters, iter::once(&**statement))
+            slow_request(kind_of(statement), text, parameters, iter::once(&**statement))
         });
         self.server
             .record(Some(write.table), |recorded| recorded.writes.add(took, 1));
-        let unsent = &self.server.unsent_room;
+        let unsent = &self.session.front.memory.unsent;
         let mut out = unsent.spare();
         match result {
             Ok(()) => {
@@ -240,7 +178,7 @@ impl WriteDone for Connection {
             }
             Err(error) => write.reply.error(&mut out, &QueryError::of_replicas(error)),
         }
-        self.outbox.push(&mut out);
+        self.session.outbox.push(&mut out);
         unsent.give_back(out);
     }
 }

@@ -3,12 +3,12 @@
 use cql_protocol::{
     Extras, LWT_METADATA_MARK, Opcode, ProtocolVersion, begin_response, finish_response, write_prepared,
 };
+use front::increment;
 use plan::Plan;
 use query::trace::Trace;
 use query::{Prepared, QueryError};
 
 use crate::connection::Connection;
-use crate::counts::increment;
 use crate::dispatch::{Batch, Taken};
 use crate::metadata;
 use crate::respond::Reply;
@@ -17,7 +17,7 @@ use crate::tracing;
 impl Connection {
     /// Answers PREPARE.
     pub(crate) fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) -> Taken {
-        let trace = reply.tracing_id.map(Trace::begin);
+        let trace = reply.trace.map(|trace| Trace::begin(trace.id));
         let used = self.keyspace.borrow().clone();
         match self.server.engine.prepare(text, keyspace.or(used.as_deref())) {
             Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
@@ -52,7 +52,7 @@ impl Connection {
             }
             Err(e) => reply.error(&mut batch.out, &e),
         }
-        tracing::note_prepare(&self.server.engine, trace, self.peer, text);
+        tracing::note_prepare(&self.server.engine, trace, self.session.peer, text);
         increment(&self.server.counts.prepares);
         Taken::Done
     }

@@ -6,8 +6,8 @@ use cql_protocol::{
     finish_rows, write_schema_change, write_set_keyspace, write_void,
 };
 use ddl::{ChangeKind, SchemaChange};
+use front::RequestTrace;
 use plan::write::ConditionalAnswer;
-use query::trace::TraceId;
 use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, WriteKind};
 use stdx::preempt;
 
@@ -109,9 +109,7 @@ pub(crate) struct Reply {
     pub(crate) version: ProtocolVersion,
     pub(crate) stream: i16,
     /// The trace of the request, if it is traced.
-    pub(crate) tracing_id: Option<TraceId>,
-    /// Whether the operator asked for the trace and not the client, which then receives no id of it.
-    pub(crate) is_sampled: bool,
+    pub(crate) trace: Option<RequestTrace>,
     pub(crate) consistency: Consistency,
     /// What a failed write says that it was.
     pub(crate) write_type: WriteType,
@@ -130,8 +128,7 @@ impl Reply {
         Self {
             version: header.version,
             stream: header.stream,
-            tracing_id: None,
-            is_sampled: false,
+            trace: None,
             consistency: Consistency::One,
             write_type: WriteType::Simple,
             warns_of_disks: false,
@@ -142,7 +139,7 @@ impl Reply {
 
     pub(crate) fn extras(&self) -> Extras<'static> {
         Extras {
-            tracing_id: self.tracing_id.filter(|_| !self.is_sampled),
+            tracing_id: self.trace.filter(|trace| !trace.is_sampled).map(|trace| trace.id),
             warnings: if self.warns_of_disks { &[NEARLY_FULL] } else { &[] },
             ..Extras::default()
         }

@@ -46,10 +46,10 @@ impl Server {
     /// Answers OPTIONS.
     pub(crate) fn supported(&self, out: &mut Vec<u8>, version: ProtocolVersion, stream: i16) {
         let o = &self.options;
-        let shard = self.engine.coordinator.shard().id().0.to_string();
-        let shards = o.shards.to_string();
+        let shard = self.engine.coordinator.shard_id().0.to_string();
+        let shards = self.front.options.shards.to_string();
         let host_id = o.host_id.to_string();
-        let port = o.shard_aware_address.map(|a| a.port().to_string());
+        let port = o.endpoints.shard_aware_address.map(|a| a.port().to_string());
         let lwt_mark = format!("LWT_OPTIMIZATION_META_BIT_MASK={LWT_METADATA_MARK}");
         let rate_limit_code = format!("ERROR_CODE={}", ErrorCode::RateLimit as i32);
         let mut options: Vec<(&str, Vec<&str>)> = vec![

@@ -1,5 +1,5 @@
-//! Requests that are traced because their client asked for it (`TRACING ON` in cqlsh) or by chance (`nodetool
-//! settraceprobability`).
+//! Traces of requests: because their client asked for it (`TRACING ON` in cqlsh) or by chance (`nodetool
+//! settraceprobability`); [`front::RequestTrace`] decides.
 //!
 //! A traced request takes the general way, in a task. What is noted of it is written when it has been answered
 //! ([`query::engine::traces`]); clients ask again until the session has its duration.
@@ -70,23 +70,4 @@ pub(crate) fn note_prepare(engine: &Rc<Engine>, trace: Option<Rc<Trace>>, client
     drop(runtime::spawn(
         async move { engine.keep_trace(&trace, Some(session)).await },
     ));
-}
-
-/// A text in one line and of so many characters at the most.
-pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
-    let cut: String = text.chars().take(chars_max).collect();
-    let more = if cut.len() < text.len() { " …" } else { "" };
-    format!("{}{more}", cut.replace('\n', " "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_text_is_cut_between_characters_and_stands_in_one_line() {
-        assert_eq!(shortened("SELECT\n1", 20), "SELECT 1");
-        assert_eq!(shortened("äöü", 2), "äö …");
-        assert_eq!(shortened("äöü", 3), "äöü");
-    }
 }

@@ -40,6 +40,7 @@ pub const TARGETS: &[Target] = &[
         memory_base: 8 << 20,
         ..target_of("functions", functions::fuzz::seeds, functions::fuzz::read)
     },
+    target_of("front", front::fuzz::seeds, front::fuzz::read),
     target_of("hints", hints::fuzz::seeds, hints::fuzz::read),
     target_of("json", cql_compiler::fuzz::json_seeds, cql_compiler::fuzz::read_json),
     target_of("mutation", mutation::fuzz::seeds, mutation::fuzz::read),

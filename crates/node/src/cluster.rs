@@ -14,6 +14,7 @@ use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, RACK_OPT
 use config::{Between, Config};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{MemberEvent, Server};
+use front::Front;
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper};
 use rpc::{Handler, Peer, RemoteError, RemoteErrorKind, Reply, Request, Rpc};
@@ -441,13 +442,13 @@ fn announce(events: &[(MemberEvent, SocketAddr)]) {
 
 /// Lets clients in on this shard, or out.
 pub(crate) async fn set_serving(is_open: bool) {
-    let Some(server) = runtime::local::<Server>() else {
+    let Some(front) = runtime::local::<Front>() else {
         return;
     };
     if !is_open {
-        return server.close(CLIENTS_WAIT_MAX).await;
+        return front.close(CLIENTS_WAIT_MAX).await;
     }
-    while let Err(e) = server.reopen() {
+    while let Err(e) = front.reopen() {
         log::error!("{e}; clients are not let in on this shard, and it is tried again");
         runtime::sleep(REOPEN_PAUSE).await;
     }

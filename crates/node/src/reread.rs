@@ -141,7 +141,7 @@ async fn take_over(shared: &Shared, config: &Config, is_given: &dyn Fn(&'static 
     if let Some(cluster) = runtime::local::<Cluster>() {
         cluster.set_balancing(config.balancing);
     }
-    shared.node.slow_request.set(config.slow_request);
+    shared.front.slow_request.set(config.slow_request);
     let timeouts = config.timeouts;
     let page_limits = config.page_limits;
     let guardrails = Arc::new(config.guardrails.clone());

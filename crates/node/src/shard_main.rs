@@ -14,7 +14,8 @@ use ::cluster::Cluster;
 use commitlog::{Commitlog, SyncMode};
 use config::{CommitlogSync, Config};
 use coordinator::{AcceptedLoss, Coordinator};
-use cql_server::{ClientMemory, Listeners, Server, TabletRoute};
+use cql_server::{Server, TabletRoute};
+use front::{ClientMemory, Endpoints, Front, Listeners};
 use hints::Hints;
 use query::Engine;
 use replica::{Shard, ShardOptions};
@@ -358,7 +359,7 @@ async fn serve(
         return Ok(None);
     };
     let mut options = cql_options(shared, (cql, aware));
-    let listeners = bind_patiently(|| Listeners::bind(&options))
+    let listeners = bind_patiently(|| Listeners::bind(&options.endpoints))
         .await
         .map_err(|e| e.to_string());
     let listeners = match listeners {
@@ -378,11 +379,11 @@ async fn serve(
             }
         }
         let port = |l: &runtime::net::ReservedAddress| l.local_addr().map_err(|e| e.to_string());
-        options.address = listeners.cql.as_ref().map(port).transpose()?;
-        options.shard_aware_address = listeners.shard_aware.as_ref().map(port).transpose()?;
-        if let Some(address) = options.address {
+        options.endpoints.address = listeners.address.as_ref().map(port).transpose()?;
+        options.endpoints.shard_aware_address = listeners.shard_aware.as_ref().map(port).transpose()?;
+        if let Some(address) = options.endpoints.address {
             shared.about.change(|info| info.port = address.port());
-            shared.set_bound_addresses((address, options.shard_aware_address));
+            shared.set_bound_addresses((address, options.endpoints.shard_aware_address));
         }
     }
     if !shared.meet(Stage::Bound).await {
@@ -402,7 +403,9 @@ async fn serve(
         }
     }
     begin_member_chores(shared, &engine, rpc.is_some());
-    let server = Server::new(engine.clone(), options, memory);
+    let front = Front::new(shared.front.clone(), front_options(config, memory));
+    runtime::set_local(front.clone());
+    let server = Server::new(engine.clone(), front.clone(), options);
     set_routes(&server, engine.clone());
     runtime::set_local(server.clone());
     if id == ShardId(0)
@@ -414,7 +417,7 @@ async fn serve(
         return Ok(None);
     }
     runtime::set_start_phase(None);
-    if let Err(e) = server.open(listeners) {
+    if let Err(e) = front::listeners::open(&server, listeners) {
         shared.fail(e.to_string());
     }
     if !shared.meet(Stage::Opened).await {
@@ -447,7 +450,7 @@ async fn serve(
         cluster.leave().await;
     }
     shared.meet(Stage::Left).await;
-    server.drain(CLIENTS_WAIT_MAX).await;
+    front.drain(CLIENTS_WAIT_MAX).await;
     Ok(member)
 }
 
@@ -489,21 +492,30 @@ fn cql_options(shared: &Shared, (cql, aware): Addresses) -> cql_server::Options 
     // There is one file: the first shard accepts, and shares the connections out.
     let socket = config.maintenance_socket.clone();
     cql_server::Options {
-        address: cql,
-        shard_aware_address: aware,
-        proxied_address: proxied(config, 0),
-        proxied_shard_aware_address: proxied(config, 1),
-        maintenance_socket: socket.filter(|_| runtime::shard() == ShardId(0)),
+        endpoints: Endpoints {
+            protocol: "CQL",
+            address: cql,
+            shard_aware_address: aware,
+            proxied_address: proxied(config, 0),
+            proxied_shard_aware_address: proxied(config, 1),
+            maintenance_socket: socket.filter(|_| runtime::shard() == ShardId(0)),
+        },
         frame_bytes_max: config.native_transport_max_frame_size,
-        connections_max: connections_max(config, runtime::open_files_max()),
-        handshakes_max: config.handshakes_per_shard,
-        uninitialized_max: cql_server::UNINITIALIZED_MAX,
-        shards: config.smp,
         host_id: shared.host_id,
         partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
         cql_version: shared.about.info().cql_version.clone(),
         tablets_routing_v2: config.experimental.tablets_routing_v2,
-        clients: shared.clients.clone(),
+    }
+}
+
+/// The options of a shard's front; `memory` is what its clients may take.
+fn front_options(config: &Config, memory: ClientMemory) -> front::Options {
+    front::Options {
+        connections_max: connections_max(config, runtime::open_files_max()),
+        handshakes_max: config.handshakes_per_shard,
+        uninitialized_max: front::UNINITIALIZED_MAX,
+        shards: config.smp,
+        memory,
     }
 }
 

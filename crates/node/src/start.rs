@@ -15,9 +15,8 @@ use std::time::Duration;
 use ::cluster::Metadata;
 use config::{Config, SetOptions};
 use coordinator::{AcceptedLoss, ClusterView, Promises, Ring};
-use cql_server::Clients;
 use query::Engine;
-use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
+use query::engine::{NodeState, SharedStatements};
 use record::Known;
 use replica::{Activity, CompactionRoom, NotedBatches, TableFiles};
 use runtime::{ShardId, SharedNotify};
@@ -62,8 +61,8 @@ pub(crate) struct Shared {
     pub(crate) options: Arc<LiveOptions>,
     /// What this node says of itself and of the others.
     pub(crate) about: Arc<About>,
-    /// The connected clients.
-    pub(crate) clients: Arc<Clients>,
+    /// What the shards share of their clients.
+    pub(crate) front: Arc<front::NodeState>,
     pub(crate) generations: Arc<Generations>,
     /// What the tables' directories hold, until every shard has its part.
     pub(crate) files: Mutex<HashMap<TableId, Arc<TableFiles>>>,
@@ -508,8 +507,9 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     identity::note_encryption(&config.workdir, config.encryption.is_some())?;
     let about = Arc::new(About::new(NodeInfo::of(&config, host_id)));
     let options = Arc::new(LiveOptions::new(&config));
-    let clients = Arc::new(Clients::new(config.smp));
-    let system_tables = Arc::new(registry(&about, &clients, &options));
+    let front = front::NodeState::new(config.smp);
+    front.slow_request.set(config.slow_request);
+    let system_tables = Arc::new(registry(&about, &front.clients, &options));
     let metadata = load_metadata(&mut config, host_id, &system_tables, embedded.is_some())?;
     check_not_left(&config, host_id, metadata.as_ref())?;
     let schema = Arc::new(match &metadata {
@@ -557,10 +557,7 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
             Box::new(move || about.info().described())
         },
         statements: SharedStatements::default(),
-        trace_probability: TraceProbability::default(),
-        slow_request: SlowRequest::default(),
     });
-    node.slow_request.set(config.slow_request);
     let shared = Arc::new(Shared {
         reread: OnceLock::new(),
         host_id,
@@ -572,7 +569,7 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         node,
         options,
         about,
-        clients,
+        front,
         generations,
         files: Mutex::default(),
         tasks,

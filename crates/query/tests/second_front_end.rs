@@ -31,9 +31,7 @@ use plan::{
     BatchKind, BatchPlan, BindContext, Bound, BoundValues, Execution, InOperand, Operand, OwnedBound, Plan, PlanError,
     ResultColumn, Select, SelectPlan, Selection, ValueRows, Write, WritePlan,
 };
-use query::engine::{
-    DefinitionSource, KeepError, NodeState, SchemaKeeper, SharedStatements, SlowRequest, TraceProbability,
-};
+use query::engine::{DefinitionSource, KeepError, NodeState, SchemaKeeper, SharedStatements};
 use query::{Engine, Outcome, Page, PointOutcome, Request};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::sim::Simulation;
@@ -243,8 +241,6 @@ fn engine(id: ShardId) -> Rc<Engine> {
         system_tables: Arc::new(Builder::new().build()),
         described: Box::new(|| panic!("nobody asks to describe the cluster")),
         statements: SharedStatements::default(),
-        trace_probability: TraceProbability::default(),
-        slow_request: SlowRequest::default(),
     };
     let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view(&schema)));
     runtime::set_local(shard.clone());

@@ -95,11 +95,11 @@ impl Control for NodeOperator {
     }
 
     fn trace_probability(&self) -> f64 {
-        self.engine.node.trace_probability.get()
+        self.shared.front.trace_probability.get()
     }
 
     fn set_trace_probability(&self, probability: f64) -> bool {
-        self.engine.node.trace_probability.set(probability)
+        self.shared.front.trace_probability.set(probability)
     }
 
     fn seeds(&self) -> Vec<String> {
@@ -163,7 +163,7 @@ impl Control for NodeOperator {
     }
 
     fn clients(&self) -> Vec<Client> {
-        let clients = self.shared.clients.list().into_iter();
+        let clients = self.shared.front.clients.list().into_iter();
         let told = clients.map(|client| Client {
             address: SocketAddr::new(client.address, client.port),
             shard: client.shard,

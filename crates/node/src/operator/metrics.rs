@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use admin::operator::{Metric, Value};
 use coordinator::Metrics;
 use cql_server::Server;
+use front::{Counts, Front};
 use query::Engine;
 use replica::PausedCounts;
 use rpc::Rpc;
@@ -60,7 +61,12 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
         metrics: Vec::new(),
     };
     if let Some(server) = runtime::local::<Server>() {
-        requests(&mut shard, &server);
+        messages(&mut shard, server.counts());
+    }
+    if let Some(front) = runtime::local::<Front>() {
+        requests(&mut shard, &front.counts);
+        connections(&mut shard, &front);
+        client_memory(&mut shard, &front);
     }
     coordinator(&mut shard, &engine.coordinator.metrics());
     if let Some(kept) = engine.coordinator.hints() {
@@ -227,8 +233,7 @@ fn repaired_ranges(shard: &mut Shard, ages: &Ages) {
     );
 }
 
-fn requests(shard: &mut Shard, server: &Server) {
-    let counts = server.counts();
+fn messages(shard: &mut Shard, counts: &cql_server::Counts) {
     let kinds = [
         ("query", &counts.queries),
         ("execute", &counts.executes),
@@ -239,7 +244,19 @@ fn requests(shard: &mut Shard, server: &Server) {
         let value = Value::Counter(count.get());
         shard.add("requests_total", "Requests from CQL clients.", &[("kind", kind)], value);
     }
-    shard.count("frames_total", "Frames received from CQL clients.", server.requests());
+    shard.count("frames_total", "Frames received from CQL clients.", counts.frames.get());
+    for (code, count) in counts.errors() {
+        let help = "Error responses to CQL clients, by the protocol's name of the error.";
+        shard.add(
+            "cql_errors_total",
+            help,
+            &[("kind", code.name())],
+            Value::Counter(count),
+        );
+    }
+}
+
+fn requests(shard: &mut Shard, counts: &Counts) {
     let latencies = [
         ("read", &counts.reads),
         ("write", &counts.writes),
@@ -269,17 +286,6 @@ fn requests(shard: &mut Shard, server: &Server) {
             Value::Counter(count.get()),
         );
     }
-    for (code, count) in counts.errors() {
-        let help = "Error responses to CQL clients, by the protocol's name of the error.";
-        shard.add(
-            "cql_errors_total",
-            help,
-            &[("kind", code.name())],
-            Value::Counter(count),
-        );
-    }
-    connections(shard, server);
-    client_memory(shard, server);
 }
 
 fn paused_readers(shard: &mut Shard, counts: PausedCounts) {
@@ -295,13 +301,13 @@ fn paused_readers(shard: &mut Shard, counts: PausedCounts) {
     shard.count("paused_readers_dropped_total", help, counts.dropped);
 }
 
-fn connections(shard: &mut Shard, server: &Server) {
-    let arrivals = server.arrivals();
+fn connections(shard: &mut Shard, front: &Front) {
+    let arrivals = front.arrivals();
     let measured = [
         (
             "cql_connections",
             "Open connections of CQL clients.",
-            server.connections() as u64,
+            front.connections() as u64,
         ),
         (
             "cql_connections_uninitialized",
@@ -336,8 +342,8 @@ fn connections(shard: &mut Shard, server: &Server) {
     ]);
 }
 
-fn client_memory(shard: &mut Shard, server: &Server) {
-    let (taken, limits) = (server.memory_taken(), server.memory());
+fn client_memory(shard: &mut Shard, front: &Front) {
+    let (taken, limits) = (front.memory.taken(), front.memory.limits());
     let parts = [
         ("requests", taken.requests, limits.requests),
         ("results", taken.results, limits.results),

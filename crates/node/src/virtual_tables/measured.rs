@@ -16,6 +16,7 @@ use admin::control::{REQUESTS_POOL, pool_name};
 use admin::operator::Table;
 use coordinator::Coordinator;
 use cql_server::Server;
+use front::Front;
 use query::Engine;
 use system_tables::{Builder, Content, Definition, Opening, Options, Partitions, Request, Rows, Value, VirtualTable};
 use tasks::{Module, State};
@@ -399,8 +400,8 @@ fn cache(name: &str, cache: &Cache) -> Row {
 /// find it.
 async fn queries() -> Vec<Row> {
     let of_shard = async |_: Rc<Engine>| {
-        let server = runtime::local::<Server>();
-        server.map_or_else(Vec::new, |server| server.running_requests())
+        let front = runtime::local::<Front>();
+        front.map_or_else(Vec::new, |front| front.running_requests())
     };
     let microseconds = |time: Duration| Cell::count(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     let requests = on_all_shards(of_shard).await.into_iter().flatten();
@@ -486,7 +487,7 @@ async fn thread_pools() -> Vec<Row> {
             ("pending_tasks", Cell::int(class.waiting)),
         ]);
     }
-    let frames = async |_: Rc<Engine>| runtime::local::<Server>().map_or(0, |server| server.requests());
+    let frames = async |_: Rc<Engine>| runtime::local::<Server>().map_or(0, |server| server.counts().frames.get());
     rows.push(vec![
         ("name", Cell::text(REQUESTS_POOL)),
         ("active_tasks", Cell::Null),

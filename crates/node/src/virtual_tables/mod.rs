@@ -19,7 +19,7 @@ mod views;
 
 use std::sync::Arc;
 
-use cql_server::Clients;
+use front::Clients;
 use system_tables::{Builder, Registry};
 
 use crate::live_options::LiveOptions;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::cluster::{ClientRoute, ClientRouteKey};
 use config::{Config, Machine};
-use cql_server::Clients;
+use front::Clients;
 use schema::Schema;
 use system_tables::rows_of;
 use topology::NodeState;

@@ -40,8 +40,6 @@ mod write;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use coordinator::{Coordinator, PointRead};
 use cql_compiler::Dialect;
@@ -77,65 +75,6 @@ pub struct NodeState {
     pub described: Box<dyn Fn() -> DescribedNode + Send + Sync>,
     /// Texts of prepared statements, by id, so that any shard can serve them.
     pub statements: SharedStatements,
-    /// How many of the requests are traced whose clients do not ask for it.
-    pub trace_probability: TraceProbability,
-    /// From when on a request is slow.
-    pub slow_request: SlowRequest,
-}
-
-/// A probability that operators set, shared by the shards: 0 at the start.
-#[derive(Debug, Default)]
-pub struct TraceProbability(AtomicU64);
-
-impl TraceProbability {
-    /// From 0 to 1.
-    #[must_use]
-    pub fn get(&self) -> f64 {
-        f64::from_bits(self.0.load(Ordering::Relaxed))
-    }
-
-    /// Sets it; false when it is not from 0 to 1, and stays as it was.
-    pub fn set(&self, probability: f64) -> bool {
-        let is_valid = (0.0..=1.0).contains(&probability);
-        if is_valid {
-            self.0.store(probability.abs().to_bits(), Ordering::Relaxed);
-        }
-        is_valid
-    }
-
-    /// Draws: true with this probability.
-    #[inline]
-    #[must_use]
-    pub fn draw(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0 && self.draw_anew()
-    }
-
-    #[cold]
-    fn draw_anew(&self) -> bool {
-        let number = u32::try_from(runtime::random_u64() >> 32).expect("32 bits are left");
-        f64::from(number) < self.get() * f64::from(u32::MAX) + 1.0
-    }
-}
-
-/// How long a request may take before it is logged as slow, shared by the shards.
-#[derive(Debug, Default)]
-pub struct SlowRequest(AtomicU64);
-
-impl SlowRequest {
-    /// Sets it; zero: none is logged.
-    pub fn set(&self, threshold: Duration) {
-        let microseconds = u64::try_from(threshold.as_micros()).unwrap_or(u64::MAX);
-        self.0.store(microseconds, Ordering::Relaxed);
-    }
-
-    /// None: none is logged.
-    #[must_use]
-    pub fn get(&self) -> Option<Duration> {
-        match self.0.load(Ordering::Relaxed) {
-            0 => None,
-            microseconds => Some(Duration::from_micros(microseconds)),
-        }
-    }
 }
 
 /// Called on each shard for each change of the schema.

@@ -12,7 +12,7 @@ use coordinator::{ClusterView, Coordinator};
 use cql_compiler::describe::DescribedNode;
 use cql_compiler::{DdlContext, compile_ddl};
 use query::Engine;
-use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
+use query::engine::{NodeState, SharedStatements};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::ShardId;
 use schema::{Schema, Table};
@@ -84,8 +84,6 @@ pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> R
             tokens: vec!["0".to_owned()],
         }),
         statements: SharedStatements::default(),
-        trace_probability: TraceProbability::default(),
-        slow_request: SlowRequest::default(),
     };
     let host_id = HostId(Uuid::from_u128(7));
     let topology = Arc::new(Topology::alone("test", member(host_id)));

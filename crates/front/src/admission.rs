@@ -1,6 +1,6 @@
 //! Which connections are let in, and which of them may work while they are not ready yet.
 //!
-//! A connection is *uninitialized* from its acceptance until READY is sent to it. Thousands may come at once, when an
+//! A connection is *uninitialized* from its acceptance until its handshake is done. Thousands may come at once, when an
 //! application starts or a network is back. So that they do not slow down clients that are ready:
 //!
 //! - they work in the group of drivers' connections, which gives way to requests;
@@ -38,9 +38,9 @@ pub struct Arrivals {
     pub accepted: u64,
     /// Those that were closed at once.
     pub shed: u64,
-    /// Those to which READY was sent.
+    /// Those whose handshake was done.
     pub handshakes: u64,
-    /// Those that are open and were not sent READY.
+    /// Those that are open and whose handshake is not done.
     pub uninitialized: usize,
     /// Those of them that wait for a place.
     pub waiting: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Admission {
 }
 
 /// A connection that was let in and is not ready.
-pub(crate) struct Uninitialized(Rc<Admission>);
+pub struct Uninitialized(Rc<Admission>);
 
 impl Admission {
     pub(crate) fn new(handshakes_max: usize, uninitialized_max: usize) -> Rc<Self> {
@@ -91,7 +91,7 @@ impl Admission {
         if self.last_log.get().is_none_or(|last| now - last >= LOG_PAUSE) {
             self.last_log.set(Some(now));
             log::warn!(
-                "CQL connections are closed at once, because {} handshakes are not done, or there are as many connections as may be \
+                "connections of clients are closed at once, because {} handshakes are not done, or there are as many connections as may be \
                  ({} closed so far)",
                 self.uninitialized.get(),
                 self.shed.get()
@@ -112,12 +112,12 @@ impl Admission {
 
 impl Uninitialized {
     /// Waits for a place, first come, first served. To be given back before the client is waited for.
-    pub(crate) async fn place(&self) -> Permit {
+    pub async fn place(&self) -> Permit {
         self.0.places.acquire(1).await
     }
 
-    /// READY was sent to the client.
-    pub(crate) fn become_ready(self) {
+    /// The handshake is done.
+    pub fn become_ready(self) {
         increment(&self.0.handshakes);
     }
 }

@@ -1,8 +1,7 @@
-//! The connected clients: what `system.clients` and `system_views.clients` are computed from
-//! ([`crate::client_tables`]).
+//! The connected clients, as front doors and operators list them.
 //!
 //! Each shard has a list of its own connections and alone changes it: when a connection opens, is ready, changes what
-//! it does, or closes. A reader of the tables reads all lists, so they have locks; no request of a client takes one.
+//! it does, or closes. What shows clients reads all lists, so they have locks; no request of a client takes one.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -35,6 +34,7 @@ enum Stage {
 /// A connection.
 #[derive(Debug)]
 pub struct Client {
+    protocol: &'static str,
     address: SocketAddr,
     shard: u32,
     requests: AtomicU64,
@@ -49,9 +49,11 @@ struct State {
     options: BTreeMap<String, String>,
 }
 
-/// A connection, as the tables of clients show it.
+/// A connection, as it is shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientInfo {
+    /// The protocol that it speaks.
+    pub protocol: &'static str,
     /// The client's address.
     pub address: IpAddr,
     /// The client's port.
@@ -68,11 +70,11 @@ pub struct ClientInfo {
     pub scheduling_group: String,
     /// The version of the protocol that it speaks, once it is ready.
     pub protocol_version: Option<u8>,
-    /// What it said of itself at STARTUP.
+    /// What it said of itself in the handshake.
     pub driver_name: Option<String>,
-    /// What it said of itself at STARTUP.
+    /// What it said of itself in the handshake.
     pub driver_version: Option<String>,
-    /// All options of STARTUP.
+    /// All options of its handshake.
     pub client_options: BTreeMap<String, String>,
     /// How many requests it made.
     pub request_count: i64,
@@ -82,8 +84,8 @@ pub struct ClientInfo {
 
 /// A connection that is listed until this is dropped.
 #[derive(Debug)]
-pub struct Listed<'a> {
-    clients: &'a Clients,
+pub struct Listed {
+    clients: Arc<Clients>,
     number: u64,
     client: Arc<Client>,
 }
@@ -97,8 +99,9 @@ impl Clients {
     }
 
     /// Lists a connection of a shard.
-    pub fn open(&self, shard: u32, address: SocketAddr) -> Listed<'_> {
+    pub fn open(self: &Arc<Self>, protocol: &'static str, shard: u32, address: SocketAddr) -> Listed {
         let client = Arc::new(Client {
+            protocol,
             address,
             shard,
             requests: AtomicU64::new(0),
@@ -115,7 +118,7 @@ impl Clients {
         list.open.insert(number, client.clone());
         drop(list);
         Listed {
-            clients: self,
+            clients: Arc::clone(self),
             number,
             client,
         }
@@ -152,7 +155,7 @@ impl Client {
         self.change(|state| state.group = group);
     }
 
-    /// It is ready: this protocol version was agreed on, and these were the options of STARTUP.
+    /// It is ready: this protocol version was agreed on, and these were the options of its handshake.
     pub fn started(&self, protocol_version: u8, options: BTreeMap<String, String>) {
         self.change(|state| {
             (state.protocol_version, state.options) = (Some(protocol_version), options);
@@ -178,11 +181,12 @@ impl Client {
             Stage::Ready => "ready",
         };
         ClientInfo {
+            protocol: self.protocol,
             address,
             port: self.address.port(),
             shard: self.shard,
             hostname: address.to_string(),
-            username: "anonymous".to_owned(),
+            username: crate::ANONYMOUS.to_owned(),
             connection_stage: stage.to_owned(),
             scheduling_group: state.group.name(),
             protocol_version: state.protocol_version,
@@ -195,7 +199,7 @@ impl Client {
     }
 }
 
-impl Deref for Listed<'_> {
+impl Deref for Listed {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -203,7 +207,7 @@ impl Deref for Listed<'_> {
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for Listed {
     fn drop(&mut self) {
         self.clients.lock(self.client.shard).open.remove(&self.number);
     }
@@ -215,9 +219,12 @@ mod tests {
 
     #[test]
     fn a_connection_is_listed_as_it_is_until_it_ends() {
-        let clients = Clients::new(2);
+        let clients = Arc::new(Clients::new(2));
         let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        let (first, second) = (clients.open(1, address(40001)), clients.open(0, address(40002)));
+        let (first, second) = (
+            clients.open("CQL", 1, address(40001)),
+            clients.open("CQL", 0, address(40002)),
+        );
         first.started(5, [("DRIVER_NAME".to_owned(), "a driver".to_owned())].into());
         first.add_requests(2);
         first.add_requests(3);

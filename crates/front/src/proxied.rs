@@ -2,19 +2,19 @@
 //!
 //! From there on, the address in the header replaces the peer's: in `system.clients`, in the log, and for the choice of
 //! the shard. Headers are read on the shard that accepted, [`HEADERS_MAX`] at once; a connection above that is closed
-//! unread. A proxy has [`CLIENT_PATIENCE`] for its header, and one that sends something else is closed, with a line in
-//! the log.
+//! unread. A proxy has [`HANDSHAKE_TIME_MAX`] for its header, and one that sends something else is closed, with a line
+//! in the log.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use cql_protocol::{Progress, read_proxy_header};
 use logging::LineLimit;
 use runtime::net::TcpStream;
 
-use crate::Server;
-use crate::handshake::CLIENT_PATIENCE;
+use crate::listeners::{Door, hand_over};
+use crate::proxy_header::{self, Progress};
+use crate::session::HANDSHAKE_TIME_MAX;
 
 /// Headers of a shard that are read at once.
 const HEADERS_MAX: usize = 1024;
@@ -37,38 +37,34 @@ impl Default for Headers {
     }
 }
 
-impl Server {
-    /// Reads the header of a connection and has the connection served; `peer` is the proxy.
-    pub(crate) fn serve_proxied(self: &Rc<Self>, mut stream: TcpStream, peer: SocketAddr, shard_aware: bool) {
-        let under_way = &self.headers.under_way;
-        if under_way.get() >= HEADERS_MAX {
-            self.headers.log(peer, "too many others are read");
-            return;
-        }
-        under_way.set(under_way.get() + 1);
-        let server = self.clone();
-        drop(runtime::spawn_in(self.drivers_group, async move {
-            let read = runtime::timeout(CLIENT_PATIENCE, header(&mut stream));
-            let read = server.until_drain(read).await;
-            server.headers.under_way.set(server.headers.under_way.get() - 1);
-            match read {
-                None => {}
-                Some(Ok(Ok(client))) => {
-                    let client = client.unwrap_or(peer);
-                    server.hand_over(stream, client, shard_aware);
-                }
-                Some(Ok(Err(reason))) => server.headers.log(peer, &reason),
-                Some(Err(_)) => server.headers.log(peer, "it did not come in time"),
-            }
-        }));
+/// Reads the header of a connection and makes its front door serve the connection; `peer` is the proxy.
+pub(crate) fn serve<D: Door>(door: Rc<D>, mut stream: TcpStream, peer: SocketAddr, shard_aware: bool) {
+    let front = door.front().clone();
+    let headers = &front.headers;
+    if headers.under_way.get() >= HEADERS_MAX {
+        headers.log(peer, "too many others are read");
+        return;
     }
+    headers.under_way.set(headers.under_way.get() + 1);
+    drop(runtime::spawn_in(front.drivers_group, async move {
+        let front = door.front().clone();
+        let read = runtime::timeout(HANDSHAKE_TIME_MAX, header(&mut stream));
+        let read = front.until_drain(read).await;
+        front.headers.under_way.set(front.headers.under_way.get() - 1);
+        match read {
+            None => {}
+            Some(Ok(Ok(client))) => hand_over(door, stream, client.unwrap_or(peer), shard_aware),
+            Some(Ok(Err(reason))) => front.headers.log(peer, &reason),
+            Some(Err(_)) => front.headers.log(peer, "it did not come in time"),
+        }
+    }));
 }
 
 /// Reads a header and nothing after it: the client's address, if the header has one.
 async fn header(stream: &mut TcpStream) -> Result<Option<SocketAddr>, String> {
     let mut bytes = Vec::new();
     loop {
-        let wanted = match read_proxy_header(&bytes) {
+        let wanted = match proxy_header::read(&bytes) {
             Ok(Progress::Whole(client)) => return Ok(client),
             Ok(Progress::Wants(more)) => more,
             Err(e) => return Err(e.to_string()),

@@ -23,7 +23,7 @@ const REST_MAX: usize = 4096;
 
 /// How far a header has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// At least so many more bytes belong to it.
     Wants(usize),
     /// It is whole. The client's address, if it says one: a proxy that connects for itself says none.
@@ -32,7 +32,7 @@ pub enum Progress {
 
 /// Why bytes are no header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProxyHeaderError(&'static str);
+pub(crate) struct ProxyHeaderError(&'static str);
 
 impl std::fmt::Display for ProxyHeaderError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -46,7 +46,7 @@ impl std::error::Error for ProxyHeaderError {}
 ///
 /// # Errors
 /// When the bytes do not begin a header, or end one that is malformed.
-pub fn read_proxy_header(bytes: &[u8]) -> Result<Progress, ProxyHeaderError> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Progress, ProxyHeaderError> {
     let begins = |with: &[u8]| bytes.iter().zip(with).all(|(byte, expected)| byte == expected);
     if !begins(&SIGNATURE) && !begins(WORD) {
         return Err(ProxyHeaderError(
@@ -153,7 +153,7 @@ mod tests {
     fn read(bytes: &[u8]) -> Result<(Option<SocketAddr>, usize), String> {
         let mut taken = 0;
         loop {
-            match read_proxy_header(&bytes[..taken]).map_err(|e| e.to_string())? {
+            match super::read(&bytes[..taken]).map_err(|e| e.to_string())? {
                 Progress::Whole(client) => return Ok((client, taken)),
                 Progress::Wants(0) => panic!("a header that is not whole wants more"),
                 Progress::Wants(_) if taken == bytes.len() => return Err("cut off".to_owned()),

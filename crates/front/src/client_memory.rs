@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | requests | 10 % | requests that wait or run, with their tasks | the connection is not read |
 //! | first requests | 2.5 % | requests that are alone on their connection, when the part above is full | the same |
-//! | results | 8 % | results in the making ([`ResultMemory`]) | further reads wait; one result at a time may exceed it |
+//! | results | 8 % | results being made ([`ResultMemory`]) | further reads wait; one result at a time may exceed it |
 //! | unsent | 8 %, and half as much for clients that have at most 64 KiB of them | answers that clients have not taken | no large result begins, no further request is read; a client that takes nothing is closed |
 //! | frames | 5 % | frames that are longer than a connection's buffer, while they arrive | the connection is not read, and closed after a while |
 //! | buffers | 2 % | read buffers above [`INPUT_BYTES_FIRST`](crate::input::INPUT_BYTES_FIRST) | connections keep their small buffer |
@@ -21,6 +21,11 @@ use memory::ResultMemory;
 use runtime::{Notify, Permit, Semaphore};
 
 use crate::outbox::Outbox;
+
+/// The only requests of connections have this part of the memory of requests besides, and such a request is at most so
+/// long.
+const FIRST_REQUESTS_SHARE: usize = 4;
+pub(crate) const FIRST_REQUEST_BYTES_MAX: usize = 64 << 10;
 
 /// The parts of a shard's memory that its clients may take, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,19 +57,71 @@ impl ClientMemory {
     }
 }
 
-/// A piece of at most so many bytes is small: a segment of protocol version 5 with its checksums, and what it is
-/// decompressed to.
+/// The memory that the clients of a shard have taken.
+pub struct Memory {
+    limits: ClientMemory,
+    /// Of requests that wait or run, over all connections of the shard.
+    pub(crate) requests: SplitMemory,
+    /// Besides, of the only requests of their connections: clients that send many and read no answers do not keep them
+    /// waiting.
+    pub(crate) first_requests: Semaphore,
+    /// Of long frames while they arrive.
+    pub frames: SplitMemory,
+    /// Of read buffers of usual size.
+    pub(crate) buffers: Semaphore,
+    /// Of results in the making.
+    pub results: Arc<ResultMemory>,
+    /// Of answers that clients have not taken.
+    pub unsent: Rc<UnsentMemory>,
+}
+
+impl Memory {
+    /// Nothing is taken of what clients may take.
+    pub(crate) fn new(limits: ClientMemory) -> Self {
+        let results = ResultMemory::new(limits.results);
+        Self {
+            limits,
+            requests: SplitMemory::new(limits.requests),
+            first_requests: Semaphore::new((limits.requests / FIRST_REQUESTS_SHARE).max(1)),
+            frames: SplitMemory::new(limits.frames),
+            buffers: Semaphore::new(limits.buffers),
+            unsent: UnsentMemory::new(limits.unsent, results.clone()),
+            results,
+        }
+    }
+
+    /// What clients may take.
+    #[must_use]
+    pub fn limits(&self) -> ClientMemory {
+        self.limits
+    }
+
+    /// What they have taken.
+    #[must_use]
+    pub fn taken(&self) -> ClientMemory {
+        ClientMemory {
+            requests: self.requests.taken(),
+            results: self.results.taken(),
+            unsent: self.unsent.bytes(),
+            frames: self.frames.taken(),
+            buffers: self.limits.buffers - self.buffers.available(),
+        }
+    }
+}
+
+/// A piece of at most so many bytes is small: a segment of version 5 of the CQL protocol with its checksums, and what
+/// it is decompressed to.
 pub(crate) const SMALL_BYTES_MAX: usize = 264 << 10;
 
-/// A room that waits in two lines: small pieces never wait for large ones.
-pub(crate) struct SplitRoom {
+/// Memory for which requests wait in two lines: small pieces never wait for large ones.
+pub struct SplitMemory {
     small: Semaphore,
     large: Semaphore,
     small_bytes: usize,
     large_bytes: usize,
 }
 
-impl SplitRoom {
+impl SplitMemory {
     /// A half for small pieces, a half for large ones.
     pub(crate) fn new(bytes: usize) -> Self {
         let half = (bytes / 2).max(1);
@@ -85,14 +142,14 @@ impl SplitRoom {
         }
     }
 
-    /// Room, if there is enough and no piece of this kind waits.
+    /// Memory, if there is enough and no piece of this kind waits.
     pub(crate) fn try_acquire(&self, bytes: usize) -> Option<Permit> {
         let (part, bytes) = self.part(bytes);
         part.try_acquire(bytes)
     }
 
-    /// Waits in line for room.
-    pub(crate) async fn acquire(&self, bytes: usize) -> Permit {
+    /// Waits in line for memory.
+    pub async fn acquire(&self, bytes: usize) -> Permit {
         let (part, bytes) = self.part(bytes);
         part.acquire(bytes).await
     }
@@ -104,10 +161,10 @@ impl SplitRoom {
 }
 
 /// So much is little.
-pub(crate) const LITTLE_UNSENT_BYTES: usize = 64 << 10;
+pub const LITTLE_UNSENT_BYTES: usize = 64 << 10;
 
-/// While answers fill the room, a client that has some of it must take [`TAKEN_BYTES_MIN`], or all that it has, in so
-/// long, or is closed.
+/// While answers fill their memory, a client that has some of it must take [`TAKEN_BYTES_MIN`], or all that it has, in
+/// so long, or is closed.
 const TAKING_PERIOD: Duration = Duration::from_secs(10);
 const TAKEN_BYTES_MIN: u64 = 256 << 10;
 
@@ -117,7 +174,7 @@ const SPARE_BYTES_MAX: usize = 256 << 10;
 
 /// Answers of a shard that clients have not taken. Those of clients that have little and of those that have much are
 /// counted apart, so that a client that takes its answers never waits for those that do not.
-pub(crate) struct UnsentRoom {
+pub struct UnsentMemory {
     /// Bytes of clients that have more than [`LITTLE_UNSENT_BYTES`], and their limit.
     much: Cell<usize>,
     much_max: usize,
@@ -135,9 +192,9 @@ pub(crate) struct UnsentRoom {
     spares: RefCell<Vec<Vec<u8>>>,
 }
 
-impl UnsentRoom {
+impl UnsentMemory {
     /// So many bytes, and half as many for clients that have little.
-    pub(crate) fn new(bytes_max: usize, results: Arc<ResultMemory>) -> Rc<Self> {
+    pub fn new(bytes_max: usize, results: Arc<ResultMemory>) -> Rc<Self> {
         Rc::new(Self {
             much: Cell::new(0),
             much_max: bytes_max,
@@ -153,13 +210,8 @@ impl UnsentRoom {
         })
     }
 
-    /// The results in the making.
-    pub(crate) fn results(&self) -> &Arc<ResultMemory> {
-        &self.results
-    }
-
     /// Bytes of all answers that clients have not taken.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.much.get() + self.little.get()
     }
 
@@ -194,7 +246,7 @@ impl UnsentRoom {
 
     /// Whether a client may have more that will have so much unsent.
     #[inline]
-    pub(crate) fn has_room(&self, own: usize) -> bool {
+    pub(crate) fn has_memory(&self, own: usize) -> bool {
         let (much_is_full, little_is_full) = self.is_full.get();
         if own > LITTLE_UNSENT_BYTES {
             !much_is_full
@@ -203,7 +255,7 @@ impl UnsentRoom {
         }
     }
 
-    /// The next time that there is more room.
+    /// The next time that there is more memory.
     pub(crate) fn freed(&self) -> runtime::Notified {
         self.freed.notified()
     }
@@ -217,7 +269,7 @@ impl UnsentRoom {
         outboxes.push(Rc::downgrade(outbox));
     }
 
-    /// Closes connections that take no answers, until no request waits for room any more.
+    /// Closes connections that take no answers, until no request waits for their memory any more.
     pub(crate) fn watch(self: &Rc<Self>) {
         if !self.is_watched.replace(true) {
             drop(runtime::spawn(self.clone().close_stalled()));
@@ -265,13 +317,13 @@ impl UnsentRoom {
 
     /// An empty buffer for answers, with memory if some is kept.
     #[inline]
-    pub(crate) fn spare(&self) -> Vec<u8> {
+    pub fn spare(&self) -> Vec<u8> {
         self.spares.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Keeps a buffer's memory for the next answers of any connection.
     #[inline]
-    pub(crate) fn give_back(&self, mut buffer: Vec<u8>) {
+    pub fn give_back(&self, mut buffer: Vec<u8>) {
         let mut spares = self.spares.borrow_mut();
         if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES_MAX && spares.len() < SPARES_MAX {
             buffer.clear();
@@ -291,15 +343,15 @@ mod tests {
 
     #[test]
     fn a_piece_that_is_larger_than_its_half_takes_all_of_it_and_those_after_it_follow() {
-        let room = SplitRoom::new(4 * LARGE);
+        let memory = SplitMemory::new(4 * LARGE);
         let mut context = Context::from_waker(Waker::noop());
-        let Poll::Ready(first) = pin!(room.acquire(LARGE)).poll(&mut context) else {
-            panic!("the room is empty");
+        let Poll::Ready(first) = pin!(memory.acquire(LARGE)).poll(&mut context) else {
+            panic!("nothing is taken");
         };
-        let (mut whole, mut next) = (pin!(room.acquire(100 * LARGE)), pin!(room.acquire(LARGE)));
+        let (mut whole, mut next) = (pin!(memory.acquire(100 * LARGE)), pin!(memory.acquire(LARGE)));
         assert!(whole.as_mut().poll(&mut context).is_pending(), "a part is taken");
         assert!(next.as_mut().poll(&mut context).is_pending(), "it waits in line");
-        assert!(room.try_acquire(LARGE).is_none(), "others wait");
+        assert!(memory.try_acquire(LARGE).is_none(), "others wait");
         drop(first);
         let Poll::Ready(whole) = whole.as_mut().poll(&mut context) else {
             panic!("the whole half is not enough");
@@ -311,40 +363,43 @@ mod tests {
 
     #[test]
     fn small_pieces_do_not_wait_for_large_ones() {
-        let room = SplitRoom::new(2 * LARGE);
+        let memory = SplitMemory::new(2 * LARGE);
         let mut context = Context::from_waker(Waker::noop());
-        let _large = room.try_acquire(LARGE).expect("the room is empty");
-        let mut waits = pin!(room.acquire(LARGE));
+        let _large = memory.try_acquire(LARGE).expect("nothing is taken");
+        let mut waits = pin!(memory.acquire(LARGE));
         assert!(waits.as_mut().poll(&mut context).is_pending(), "its half is taken");
-        let small = room
+        let small = memory
             .try_acquire(SMALL_BYTES_MAX)
             .expect("a small piece waits for a large one");
-        assert!(room.try_acquire(2).is_none(), "the small half is taken");
-        assert_eq!(room.taken(), LARGE + SMALL_BYTES_MAX);
+        assert!(memory.try_acquire(2).is_none(), "the small half is taken");
+        assert_eq!(memory.taken(), LARGE + SMALL_BYTES_MAX);
         drop(small);
-        assert_eq!(room.taken(), LARGE);
+        assert_eq!(memory.taken(), LARGE);
     }
 
     #[test]
     fn clients_that_have_little_do_not_wait_for_those_that_have_much() {
         const MUCH: usize = 1 << 20;
-        let room = UnsentRoom::new(MUCH, ResultMemory::new(1));
-        room.change(0, MUCH);
-        assert!(room.has_room(MUCH), "the room is not exceeded");
-        room.change(0, 2 * MUCH);
-        assert!(!room.has_room(LITTLE_UNSENT_BYTES + 1), "it is");
+        let memory = UnsentMemory::new(MUCH, ResultMemory::new(1));
+        memory.change(0, MUCH);
+        assert!(memory.has_memory(MUCH), "the limit is not exceeded");
+        memory.change(0, 2 * MUCH);
+        assert!(!memory.has_memory(LITTLE_UNSENT_BYTES + 1), "it is");
         let little = MUCH / 2 / LITTLE_UNSENT_BYTES;
-        (0..little).for_each(|_| room.change(0, LITTLE_UNSENT_BYTES));
-        assert!(room.has_room(LITTLE_UNSENT_BYTES), "it waits for those that have much");
-        room.change(0, 1);
-        assert!(!room.has_room(0), "clients with little have all that is for them");
-        room.change(1, 0);
-        assert!(room.has_room(0));
-        room.change(LITTLE_UNSENT_BYTES, LITTLE_UNSENT_BYTES + 1);
-        room.change(2 * MUCH, 0);
-        assert!(!room.has_room(MUCH), "one that had little has much now");
-        room.change(LITTLE_UNSENT_BYTES + 1, 0);
-        assert!(room.has_room(MUCH));
+        (0..little).for_each(|_| memory.change(0, LITTLE_UNSENT_BYTES));
+        assert!(
+            memory.has_memory(LITTLE_UNSENT_BYTES),
+            "it waits for those that have much"
+        );
+        memory.change(0, 1);
+        assert!(!memory.has_memory(0), "clients with little have all that is for them");
+        memory.change(1, 0);
+        assert!(memory.has_memory(0));
+        memory.change(LITTLE_UNSENT_BYTES, LITTLE_UNSENT_BYTES + 1);
+        memory.change(2 * MUCH, 0);
+        assert!(!memory.has_memory(MUCH), "one that had little has much now");
+        memory.change(LITTLE_UNSENT_BYTES + 1, 0);
+        assert!(memory.has_memory(MUCH));
     }
 
     #[test]

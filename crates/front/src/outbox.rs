@@ -1,8 +1,8 @@
 //! Answers on their way to a client, and the task that sends them.
 //!
 //! Small answers are joined in one buffer; what is longer than [`PIECE_BYTES`] is sent as it is, and freed when it is
-//! sent. What waits is counted with the memory of its buffers ([`UnsentRoom`]), from when it is handed over until it is
-//! sent or the client is gone. A connection without answers has no buffer.
+//! sent. What waits is counted with the memory of its buffers ([`UnsentMemory`]), from when it is handed over until it
+//! is sent or the client is gone. A connection without answers has no buffer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,13 +12,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use cql_protocol::{ClusterEvent, Framing, ProtocolVersion, encode_wire, write_event};
 use runtime::Notify;
 use runtime::net::{Closer, WriteHalf};
 use stdx::probe;
 
 use crate::OUTBOX_BYTES_MAX;
-use crate::room::UnsentRoom;
+use crate::client_memory::UnsentMemory;
 
 /// Answers are joined up to this size.
 const PIECE_BYTES: usize = 64 << 10;
@@ -26,28 +25,47 @@ const PIECE_BYTES: usize = 64 << 10;
 /// After so many bytes it is noted that the client takes them.
 const SEND_BYTES: usize = 256 << 10;
 
-/// Answers of more bytes are compressed, or cut into segments with their checksums, on a thread of the pool: a megabyte
-/// takes a millisecond and more.
+/// Answers of more bytes are encoded for the wire on a thread of the pool: a megabyte takes a millisecond and more to
+/// compress.
 const ENCODE_BYTES: usize = 256 << 10;
 
 /// A buffer above this size is not given to answers that need a small part of it.
 const LOOSE_BYTES: usize = 4 << 10;
 
+/// How a protocol encodes answers for the wire after they are made: compression, segments with checksums.
+pub trait Encoder: Copy + Send + 'static {
+    /// Answers are sent as they are.
+    fn is_plain(self) -> bool;
+
+    /// Replaces answers by what is sent. `scratch` is a buffer to write into; the two may be exchanged.
+    fn encode(self, answers: &mut Vec<u8>, scratch: &mut Vec<u8>);
+}
+
+/// The encoder of a protocol whose answers are sent as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain;
+
+impl Encoder for Plain {
+    fn is_plain(self) -> bool {
+        true
+    }
+
+    fn encode(self, _: &mut Vec<u8>, _: &mut Vec<u8>) {}
+}
+
 /// See the module.
-pub(crate) struct Outbox {
+pub struct Outbox {
     /// The answers that come last.
-    frames: RefCell<Vec<u8>>,
+    last: RefCell<Vec<u8>>,
     /// Those before them.
     pieces: RefCell<VecDeque<Vec<u8>>>,
-    room: Rc<UnsentRoom>,
-    /// What it has of the room.
+    memory: Rc<UnsentMemory>,
+    /// What it has of that memory.
     unsent: Cell<usize>,
     /// Bytes that the client's system has taken.
     sent: Cell<u64>,
     peer: SocketAddr,
     closer: RefCell<Option<Closer>>,
-    version: ProtocolVersion,
-    framing: Framing,
     filled: Notify,
     drained: Notify,
     closed: Cell<bool>,
@@ -61,17 +79,16 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(room: &Rc<UnsentRoom>, peer: SocketAddr, version: ProtocolVersion, framing: Framing) -> Rc<Self> {
+    /// Without answers; what waits is counted in `memory`.
+    pub fn new(memory: &Rc<UnsentMemory>, peer: SocketAddr) -> Rc<Self> {
         let outbox = Rc::new(Self {
-            frames: RefCell::default(),
+            last: RefCell::default(),
             pieces: RefCell::default(),
-            room: Rc::clone(room),
+            memory: Rc::clone(memory),
             unsent: Cell::new(0),
             sent: Cell::new(0),
             peer,
             closer: RefCell::new(None),
-            version,
-            framing,
             filled: Notify::new(),
             drained: Notify::new(),
             closed: Cell::new(false),
@@ -80,72 +97,72 @@ impl Outbox {
             finishing: Cell::new(false),
             ends_input: Cell::new(false),
         });
-        room.note(&outbox);
+        memory.note(&outbox);
         outbox
     }
 
     /// Counts the memory of answers that wait.
     #[inline]
-    pub(crate) fn count(&self, bytes: usize) {
+    pub fn count(&self, bytes: usize) {
         let before = self.unsent.get();
         self.unsent.set(before + bytes);
-        self.room.change(before, before + bytes);
+        self.memory.change(before, before + bytes);
     }
 
     /// They wait no more.
     #[inline]
-    pub(crate) fn uncount(&self, bytes: usize) {
+    pub fn uncount(&self, bytes: usize) {
         let before = self.unsent.get();
         self.unsent.set(before - bytes);
-        self.room.change(before, before - bytes);
+        self.memory.change(before, before - bytes);
     }
 
-    /// Hands over whole answer frames; `frames` is empty afterwards.
+    /// Hands over whole answers; `answers` is empty afterwards.
     #[inline]
-    pub(crate) fn push(&self, frames: &mut Vec<u8>) {
-        if frames.is_empty() {
+    pub fn push(&self, answers: &mut Vec<u8>) {
+        if answers.is_empty() {
             return;
         }
         if self.closed.get() {
-            return frames.clear();
+            return answers.clear();
         }
-        probe::step(|| format!("connection: {} bytes of answers go to the writer", frames.len()));
-        let mut waiting = self.frames.borrow_mut();
+        probe::step(|| format!("connection: {} bytes of answers go to the writer", answers.len()));
+        let mut waiting = self.last.borrow_mut();
         if waiting.is_empty() {
-            if frames.capacity() > LOOSE_BYTES && frames.capacity() / 4 > frames.len() {
-                *waiting = frames.to_vec();
+            if answers.capacity() > LOOSE_BYTES && answers.capacity() / 4 > answers.len() {
+                *waiting = answers.to_vec();
             } else {
-                *waiting = std::mem::take(frames);
+                *waiting = std::mem::take(answers);
             }
             self.count(waiting.capacity());
-        } else if waiting.len() + frames.len() > PIECE_BYTES {
-            let next = std::mem::take(frames);
+        } else if waiting.len() + answers.len() > PIECE_BYTES {
+            let next = std::mem::take(answers);
             self.count(next.capacity());
             let piece = std::mem::replace(&mut *waiting, next);
             self.pieces.borrow_mut().push_back(piece);
         } else {
             let before = waiting.capacity();
-            waiting.extend_from_slice(frames);
+            waiting.extend_from_slice(answers);
             self.count(waiting.capacity() - before);
         }
         drop(waiting);
-        frames.clear();
+        answers.clear();
         self.filled.notify_one();
     }
 
-    /// Queues an event for the client. A client that reads nothing gets a few events only.
-    pub(crate) fn event(&self, event: &ClusterEvent<'_>) {
+    /// Queues a message that the client has not asked for. A client that reads nothing gets a few of them only.
+    pub fn event(&self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.unsent.get() > 2 * OUTBOX_BYTES_MAX {
             return self.end();
         }
-        let mut frame = Vec::new();
-        write_event(&mut frame, self.version, event);
-        self.push(&mut frame);
+        let mut message = Vec::new();
+        write(&mut message);
+        self.push(&mut message);
     }
 
-    /// What waits to be sent.
-    #[cfg(test)]
-    pub(crate) fn take(&self) -> Vec<u8> {
+    /// Takes what waits to be sent, which the client never gets: for tests of what is written.
+    #[doc(hidden)]
+    pub fn take(&self) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some(piece) = self.next_piece() {
             self.uncount(piece.capacity());
@@ -156,7 +173,7 @@ impl Outbox {
 
     fn next_piece(&self) -> Option<Vec<u8>> {
         let first = self.pieces.borrow_mut().pop_front();
-        first.or_else(|| Some(self.frames.take()).filter(|frames| !frames.is_empty()))
+        first.or_else(|| Some(self.last.take()).filter(|last| !last.is_empty()))
     }
 
     /// Memory of the answers that wait.
@@ -174,11 +191,8 @@ impl Outbox {
         self.peer
     }
 
-    pub(crate) fn version(&self) -> ProtocolVersion {
-        self.version
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Whether the connection has ended, or is about to.
+    pub fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
@@ -188,18 +202,18 @@ impl Outbox {
 
     /// Whether further answers may be made, of about so many bytes.
     #[inline]
-    pub(crate) fn is_free(&self, bytes: usize) -> bool {
+    pub fn is_free(&self, bytes: usize) -> bool {
         let own = self.unsent.get();
-        self.closed.get() || own <= OUTBOX_BYTES_MAX && self.room.has_room(own + bytes)
+        self.closed.get() || own <= OUTBOX_BYTES_MAX && self.memory.has_memory(own + bytes)
     }
 
     /// Waits until the client, or others, have read enough for an answer of about so many bytes, or the client is gone.
-    pub(crate) async fn has_room(&self, bytes: usize) {
+    pub async fn until_free(&self, bytes: usize) {
         while !self.is_free(bytes) {
-            if !self.room.has_room(self.unsent.get() + bytes) {
-                self.room.watch();
+            if !self.memory.has_memory(self.unsent.get() + bytes) {
+                self.memory.watch();
             }
-            let (mut own, mut others) = (pin!(self.drained.notified()), pin!(self.room.freed()));
+            let (mut own, mut others) = (pin!(self.drained.notified()), pin!(self.memory.freed()));
             poll_fn(|context| match own.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(()),
                 Poll::Pending => others.as_mut().poll(context),
@@ -221,7 +235,7 @@ impl Outbox {
     }
 
     /// The result of a read that may take long; None, and the work is dropped, when the client is gone before.
-    pub(crate) async fn unless_gone<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub async fn unless_gone<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let mut gone = pin!(self.gone.notified());
         if self.client_gone.get() {
@@ -262,12 +276,12 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        self.room.change(self.unsent.get(), 0);
+        self.memory.change(self.unsent.get(), 0);
     }
 }
 
 /// Sends whatever the outbox gets, until the connection ends.
-pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
+pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf, encoder: impl Encoder) {
     outbox.closer.replace(Some(half.closer()));
     loop {
         let Some(piece) = outbox.next_piece() else {
@@ -281,7 +295,7 @@ pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
             outbox.filled.notified().await;
             continue;
         };
-        let is_sent = send(&outbox, &mut half, piece).await;
+        let is_sent = send(&outbox, &mut half, piece, encoder).await;
         outbox.drained.notify_all();
         if !is_sent {
             return outbox.close();
@@ -290,22 +304,21 @@ pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
 }
 
 /// Sends a piece. Whether the client took it.
-async fn send(outbox: &Outbox, half: &mut WriteHalf, mut piece: Vec<u8>) -> bool {
-    let room = &outbox.room;
+async fn send(outbox: &Outbox, half: &mut WriteHalf, mut piece: Vec<u8>, encoder: impl Encoder) -> bool {
+    let memory = &outbox.memory;
     let mut counted = piece.capacity();
-    if outbox.framing != Framing::Plain {
-        let mut plain = room.spare();
+    if !encoder.is_plain() {
+        let mut plain = memory.spare();
         if piece.len() > ENCODE_BYTES {
-            let framing = outbox.framing;
             (piece, plain) = runtime::offload(move || {
-                encode_wire(framing, &mut piece, &mut plain);
+                encoder.encode(&mut piece, &mut plain);
                 (piece, plain)
             })
             .await;
         } else {
-            encode_wire(outbox.framing, &mut piece, &mut plain);
+            encoder.encode(&mut piece, &mut plain);
         }
-        room.give_back(plain);
+        memory.give_back(plain);
         outbox.count(piece.capacity());
         outbox.uncount(std::mem::replace(&mut counted, piece.capacity()));
     }
@@ -321,13 +334,13 @@ async fn send(outbox: &Outbox, half: &mut WriteHalf, mut piece: Vec<u8>) -> bool
         }
         at = end;
     }
-    room.give_back(piece);
+    memory.give_back(piece);
     outbox.uncount(counted);
     is_sent
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
@@ -337,19 +350,18 @@ pub(crate) mod tests {
     use super::*;
 
     /// Without a client.
-    pub(crate) fn outbox(room: &Rc<UnsentRoom>) -> Rc<Outbox> {
-        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        Outbox::new(room, peer, ProtocolVersion::HIGHEST, Framing::Plain)
+    fn outbox(memory: &Rc<UnsentMemory>) -> Rc<Outbox> {
+        Outbox::new(memory, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))
     }
 
-    pub(crate) fn room(bytes_max: usize) -> Rc<UnsentRoom> {
-        UnsentRoom::new(bytes_max, ResultMemory::new(bytes_max))
+    fn memory(bytes_max: usize) -> Rc<UnsentMemory> {
+        UnsentMemory::new(bytes_max, ResultMemory::new(bytes_max))
     }
 
     #[test]
     fn what_waits_is_counted_until_it_is_sent_or_the_client_is_gone() {
-        let room = room(1 << 20);
-        let (first, second) = (outbox(&room), outbox(&room));
+        let memory = memory(1 << 20);
+        let (first, second) = (outbox(&memory), outbox(&memory));
         let mut sent = Vec::new();
         for size in [1, 100, PIECE_BYTES, 3, PIECE_BYTES - 3, 300_000, 7] {
             let frame = vec![u8::try_from(sent.len() % 251).expect("small"); size];
@@ -362,19 +374,19 @@ pub(crate) mod tests {
             first.unsent_bytes() < sent.len() * 2,
             "buffers are much larger than answers"
         );
-        assert_eq!(room.bytes(), first.unsent_bytes() + second.unsent_bytes());
+        assert_eq!(memory.bytes(), first.unsent_bytes() + second.unsent_bytes());
         assert_eq!(first.take(), sent, "answers are lost or have another order");
         assert_eq!(first.unsent_bytes(), 0);
         second.close();
-        assert_eq!(room.bytes(), 0, "the client is gone");
+        assert_eq!(memory.bytes(), 0, "the client is gone");
         second.push(&mut vec![1]);
-        assert_eq!(room.bytes(), 0, "nobody takes this");
+        assert_eq!(memory.bytes(), 0, "nobody takes this");
     }
 
     #[test]
     fn a_small_answer_does_not_keep_a_large_buffer() {
-        let room = room(1 << 20);
-        let outbox = outbox(&room);
+        let memory = memory(1 << 20);
+        let outbox = outbox(&memory);
         let mut frames = Vec::with_capacity(200_000);
         frames.push(1);
         outbox.push(&mut frames);
@@ -383,18 +395,15 @@ pub(crate) mod tests {
 
     #[test]
     fn a_client_that_takes_no_events_is_closed() {
-        let room = room(1 << 20);
-        let outbox = outbox(&room);
-        let event = ClusterEvent::ClientRoutes {
-            connection_ids: &["a"],
-            host_ids: &["b"],
-        };
-        outbox.event(&event);
+        let memory = memory(1 << 20);
+        let outbox = outbox(&memory);
+        let event = |message: &mut Vec<u8>| message.extend_from_slice(b"an event");
+        outbox.event(event);
         assert!(!outbox.is_closed());
         outbox.push(&mut vec![0; 3 * OUTBOX_BYTES_MAX]);
-        outbox.event(&event);
+        outbox.event(event);
         assert!(outbox.is_closed());
-        assert_eq!(room.bytes(), 0);
+        assert_eq!(memory.bytes(), 0);
     }
 
     #[test]
@@ -403,7 +412,7 @@ pub(crate) mod tests {
         let node = sim.add_node(1);
         sim.start(node, |_| {
             Box::pin(async {
-                let outbox = outbox(&room(1));
+                let outbox = outbox(&memory(1));
                 let slow = || async {
                     runtime::sleep(Duration::from_secs(60)).await;
                     "rows"

@@ -1,9 +1,10 @@
 //! What a connection has read and not executed.
 //!
 //! A connection has [`INPUT_BYTES_FIRST`] of its own, and [`INPUT_BYTES`] once it fills them, as long as the shard's
-//! part for that lasts. A frame that is longer takes room of the shard before it is buffered: for all of it at once, so
-//! that no two frames wait for each other. Until there is room the connection is not read; after [`ROOM_WAIT_MAX`] it
-//! ends. A frame that has room must be complete in time ([`frame_time`]): else it would keep the room from others.
+//! part for that lasts. A frame that is longer reserves memory of the shard before it is buffered: for all of it at
+//! once, so that no two frames wait for each other. Until there is memory the connection is not read; after
+//! [`RESERVE_TIME_MAX`] it ends. A frame that has memory must be complete in time ([`frame_time`]): else it would keep
+//! the memory from others.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,11 +12,10 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use cql_protocol::{CompressedBody, DecompressedBody, Splitter};
 use runtime::net::ReadHalf;
 use runtime::{Instant, Permit};
 
-use crate::Server;
+use crate::client_memory::Memory;
 
 /// Every connection has a read buffer of so many bytes.
 pub(crate) const INPUT_BYTES_FIRST: usize = 2 << 10;
@@ -26,47 +26,70 @@ pub(crate) const INPUT_BYTES: usize = 16 << 10;
 /// A connection that waits reads so many bytes ahead, to see whether its client goes.
 const WATCH_BYTES: usize = 512;
 
-/// How long a frame waits for room.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long a frame waits for memory.
+const RESERVE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The time of a frame that has room: so long, and a second for each so many bytes.
+/// The time of a frame that has memory: so long, and a second for each so many bytes.
 const FRAME_TIME: Duration = Duration::from_secs(10);
 const FRAME_BYTES_A_SECOND: usize = 256 << 10;
 
-/// How long a frame of this size may take from when it has room.
+/// How long a frame of this size may take from when it has memory.
 fn frame_time(bytes: usize) -> Duration {
     FRAME_TIME + Duration::from_millis(1000 * bytes as u64 / FRAME_BYTES_A_SECOND as u64)
 }
 
+/// What cuts the bytes of a connection into requests, as far as their memory goes.
+pub trait Framer {
+    /// The size of the buffer that the next request needs, as far as that is known.
+    fn wanted_bytes(&self) -> usize;
+
+    /// Bytes that it needs besides, to be decompressed or put together.
+    fn wanted_scratch_bytes(&self) -> usize {
+        0
+    }
+
+    /// Its memory is reserved: it may use so many of these bytes.
+    fn allow_scratch(&mut self, _bytes: usize) {}
+
+    /// What it had besides is given back, unless the next request is in it.
+    fn release_scratch(&mut self) {}
+
+    /// Whether it has more memory of its own than it may keep.
+    fn has_scratch(&self) -> bool {
+        false
+    }
+}
+
 /// See the module.
-pub(crate) struct Input {
+pub struct Input {
     bytes: Vec<u8>,
-    /// Room for a buffer of usual size.
+    /// Memory for a buffer of usual size.
     usual: Option<Permit>,
     long: Option<LongFrame>,
 }
 
-/// The room of a frame that is longer than the buffer.
+/// The memory of a frame that is longer than the buffer.
 struct LongFrame {
     bytes: usize,
     deadline: Instant,
-    _room: Permit,
+    _memory: Permit,
 }
 
 /// Why a connection is not read further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unread {
+pub enum Unread {
     /// The client ended it, or the network did.
     Ended,
-    /// A frame found no room in time.
-    NoRoom(usize),
-    /// A frame that has room was not complete in time.
+    /// A frame found no memory in time.
+    NoMemory(usize),
+    /// A frame that has memory was not complete in time.
     Late(usize),
 }
 
 impl Input {
     /// Begins with what the handshake left.
-    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
         Self {
             bytes,
             usual: None,
@@ -75,20 +98,21 @@ impl Input {
     }
 
     /// What was read.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Decompresses a long body on a thread of the pool; what was read begins with the consumed bytes.
-    pub(crate) async fn decompress(&mut self, body: CompressedBody, consumed: usize) -> DecompressedBody {
+    /// Works on what was read on a thread of the pool, such as to decompress it.
+    pub async fn offload<T: Send + 'static>(&mut self, work: impl FnOnce(&[u8]) -> T + Send + 'static) -> T {
         let bytes = std::mem::take(&mut self.bytes);
-        let (bytes, body) = runtime::offload(move || {
-            let body = body.decompress(&bytes[consumed..]);
-            (bytes, body)
+        let (bytes, result) = runtime::offload(move || {
+            let result = work(&bytes);
+            (bytes, result)
         })
         .await;
         self.bytes = bytes;
-        body
+        result
     }
 
     /// The size that the buffer may always have.
@@ -100,20 +124,20 @@ impl Input {
         }
     }
 
-    /// Waits for the room that the frame under way needs, if it needs some.
-    pub(crate) async fn make_room(&mut self, server: &Server, splitter: &mut Splitter) -> Result<(), Unread> {
+    /// Waits for the memory that the frame under way needs, if it needs some.
+    pub(crate) async fn reserve(&mut self, memory: &Memory, framer: &mut impl Framer) -> Result<(), Unread> {
         let beyond = |bytes: usize, free: usize| if bytes > free { bytes } else { 0 };
-        let scratch = splitter.wanted_scratch_bytes();
-        let wanted = beyond(splitter.wanted_bytes(), self.own_bytes()) + scratch;
+        let scratch = framer.wanted_scratch_bytes();
+        let wanted = beyond(framer.wanted_bytes(), self.own_bytes()) + scratch;
         if wanted > self.long.as_ref().map_or(0, |long| long.bytes) {
-            let room = runtime::timeout(ROOM_WAIT_MAX, server.frame_room.acquire(wanted)).await;
+            let reserved = runtime::timeout(RESERVE_TIME_MAX, memory.frames.acquire(wanted)).await;
             self.long = Some(LongFrame {
                 bytes: wanted,
                 deadline: runtime::now() + frame_time(wanted),
-                _room: room.map_err(|_| Unread::NoRoom(wanted))?,
+                _memory: reserved.map_err(|_| Unread::NoMemory(wanted))?,
             });
         }
-        splitter.allow_scratch(scratch);
+        framer.allow_scratch(scratch);
         Ok(())
     }
 
@@ -138,10 +162,10 @@ impl Input {
     pub(crate) async fn read(
         &mut self,
         reader: &mut ReadHalf,
-        server: &Server,
-        splitter: &Splitter,
+        memory: &Memory,
+        framer: &impl Framer,
     ) -> Result<(), Unread> {
-        let size = splitter.wanted_bytes().max(self.own_bytes());
+        let size = framer.wanted_bytes().max(self.own_bytes());
         let mut bytes = std::mem::take(&mut self.bytes);
         if bytes.capacity() < size {
             bytes.reserve_exact(size - bytes.len());
@@ -153,23 +177,23 @@ impl Input {
                 .map_err(|_| Unread::Late(long.bytes))?,
         };
         self.bytes = bytes;
-        self.read_ended(&result, server)
+        self.read_ended(&result, memory)
     }
 
-    fn read_ended(&mut self, result: &io::Result<usize>, server: &Server) -> Result<(), Unread> {
+    fn read_ended(&mut self, result: &io::Result<usize>, memory: &Memory) -> Result<(), Unread> {
         if !matches!(result, Ok(count) if *count > 0) {
             return Err(Unread::Ended);
         }
         if self.usual.is_none() && self.bytes.len() == self.bytes.capacity() {
-            self.usual = server.buffer_room.try_acquire(INPUT_BYTES - INPUT_BYTES_FIRST);
+            self.usual = memory.buffers.try_acquire(INPUT_BYTES - INPUT_BYTES_FIRST);
         }
         Ok(())
     }
 
     /// Forgets what was executed, and gives back what that needed.
-    pub(crate) fn consume(&mut self, consumed: usize, splitter: &mut Splitter) {
+    pub fn consume(&mut self, consumed: usize, framer: &mut impl Framer) {
         self.bytes.drain(..consumed);
-        splitter.release_scratch();
+        framer.release_scratch();
         let own = self.own_bytes();
         if self.bytes.len() >= own {
             return;
@@ -179,7 +203,7 @@ impl Input {
             bytes.extend_from_slice(&self.bytes);
             self.bytes = bytes;
         }
-        if !splitter.has_scratch() {
+        if !framer.has_scratch() {
             self.long = None;
         }
     }
