@@ -5,13 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql_protocol::{BatchKind, BatchStatement, Extras, WriteType, write_void};
-use front::{ROW_BYTES_FIRST, TASK_BYTES, increment};
+use front::{ROW_BYTES_FIRST, Session, TASK_BYTES, increment};
 use memory::READ_BYTES;
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BoundValues, Execution, Plan};
 use query::engine::partition_of;
 use query::{Engine, Level, Prepared, QueryError};
 
+use crate::access::authorize;
 use crate::connection::Connection;
 use crate::dispatch::{Batch, Taken, check_consistency, check_serial, elapsed_us, level};
 use crate::respond::Reply;
@@ -50,7 +51,13 @@ impl Connection {
             BatchKind::Unlogged => plan::BatchKind::Unlogged,
             BatchKind::Counter => plan::BatchKind::Counter,
         };
-        let collected = collect(engine, b, (keyspace.as_deref(), now_us), kind, &mut statements);
+        let collected = collect(
+            (&self.session, engine),
+            b,
+            (keyspace.as_deref(), now_us),
+            kind,
+            &mut statements,
+        );
         let writes_where_full = |(prepared, run): &(Rc<Prepared>, Execution)| {
             let partition = prepared.plan().and_then(|plan| partition_of(plan, run));
             engine.coordinator.warns_writer_of(partition)
@@ -130,7 +137,7 @@ impl Connection {
 
 /// Prepares the statements of a batch with their values, as far as the first that is refused.
 fn collect(
-    engine: &Engine,
+    (session, engine): (&Session, &Engine),
     b: &cql_protocol::Batch<'_>,
     (keyspace, now_us): (Option<&str>, i64),
     kind: plan::BatchKind,
@@ -141,6 +148,7 @@ fn collect(
             BatchStatement::Prepared(id) => engine.prepared(id)?,
             BatchStatement::Text(text) => Rc::new(engine.compile(text, keyspace)?),
         };
+        authorize(session, &prepared)?;
         if matches!(prepared.plan(), Some(Plan::VirtualWrite(_))) {
             return Err(QueryError::invalid(
                 "Cannot include a virtual table statement in a batch",

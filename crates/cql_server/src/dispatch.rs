@@ -21,6 +21,7 @@ use schema::TableId;
 use stdx::probe;
 use types::Token;
 
+use crate::access::authorize;
 use crate::cells::{CellWriter, Cells};
 use crate::connection::Connection;
 use crate::respond::Reply;
@@ -256,7 +257,8 @@ impl Connection {
         batch: &mut Batch,
     ) -> Taken {
         let engine = &self.server.engine;
-        let checked = check_levels(prepared, params, &mut reply);
+        let permitted = authorize(&self.session, prepared);
+        let checked = permitted.and_then(|()| check_levels(prepared, params, &mut reply));
         let values = match checked.and_then(|()| binds(prepared, &params.values)) {
             Ok(values) => values,
             Err(e) => return reply.refuse(&mut batch.out, &e),

@@ -7,6 +7,7 @@
 //!
 //! A frame above [`Options::frame_bytes_max`] ends its connection with an error. All other limits are the front's.
 
+mod access;
 mod batch;
 mod cells;
 mod client_tables;
