@@ -32,26 +32,26 @@ pub const NEWCOMERS_MAX: usize = 16;
 
 /// Connections that something is done for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Between {
+pub enum InternodeScope {
     /// None.
-    Nobody,
+    None,
     /// Those to other datacenters.
     Datacenters,
     /// Those to other racks, wherever they are.
     Racks,
     /// All.
-    Nodes,
+    All,
 }
 
-impl Between {
+impl InternodeScope {
     /// Whether it is done for a connection from one place to another.
     #[must_use]
     pub fn has(self, from: &Location, to: &Location) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::None => false,
             Self::Datacenters => from.datacenter != to.datacenter,
             Self::Racks => from != to,
-            Self::Nodes => true,
+            Self::All => true,
         }
     }
 }
@@ -60,11 +60,11 @@ impl Between {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reach {
     /// The nodes that are reached by TLS.
-    pub encryption: Between,
+    pub encryption: InternodeScope,
     /// The port for TLS, the same on all nodes.
     pub tls_port: u16,
     /// The nodes to which compression is offered.
-    pub compression: Between,
+    pub compression: InternodeScope,
 }
 
 impl Reach {
@@ -81,8 +81,8 @@ impl Reach {
     /// How to reach a node at any location: by TLS if TLS is there at all, because all nodes accept it then.
     #[must_use]
     pub fn anywhere(&self, host: Uuid, address: SocketAddr) -> Peer {
-        let compress = self.compression == Between::Nodes;
-        self.by(host, address, self.encryption != Between::Nobody, compress)
+        let compress = self.compression == InternodeScope::All;
+        self.by(host, address, self.encryption != InternodeScope::None, compress)
     }
 
     fn by(&self, host: Uuid, mut address: SocketAddr, tls: bool, compress: bool) -> Peer {
@@ -195,9 +195,9 @@ impl Config {
             initial_tokens: Vec::new(),
             seeds: Vec::new(),
             reach: Reach {
-                encryption: Between::Nobody,
+                encryption: InternodeScope::None,
                 tls_port: 7001,
-                compression: Between::Nobody,
+                compression: InternodeScope::None,
             },
             auto_bootstrap: true,
             joins_ring: true,
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn tls_and_compression_are_used_where_they_are_asked_for() {
-        use Between::{Datacenters, Nobody, Nodes, Racks};
+        use InternodeScope::{All, Datacenters, Racks};
         let place = |text: &str| {
             let (datacenter, rack) = text.split_once('/').expect("datacenter/rack");
             Location {
@@ -340,8 +340,8 @@ mod tests {
         };
         // Seen from a/r: the node's location, whether it is reached by TLS, whether it is offered compression.
         let cases = [
-            (Nobody, Some("b/r"), false, false),
-            (Nobody, None, false, false),
+            (InternodeScope::None, Some("b/r"), false, false),
+            (InternodeScope::None, None, false, false),
             (Datacenters, Some("a/r"), false, false),
             (Datacenters, Some("a/s"), false, false),
             (Datacenters, Some("b/r"), true, true),
@@ -350,8 +350,8 @@ mod tests {
             (Racks, Some("a/s"), true, true),
             (Racks, Some("b/r"), true, true),
             (Racks, None, true, false),
-            (Nodes, Some("a/r"), true, true),
-            (Nodes, None, true, true),
+            (All, Some("a/r"), true, true),
+            (All, None, true, true),
         ];
         for (between, to, tls, compress) in cases {
             let address = SocketAddr::from(([10, 0, 0, 1], 7000));
@@ -367,8 +367,12 @@ mod tests {
             };
             let port = if tls { 7001 } else { 7000 };
             let name = format!("{between:?} to {to:?}");
-            assert_eq!(reached(between, Nobody), (tls, port, false), "TLS {name}");
-            assert_eq!(reached(Nobody, between), (false, 7000, compress), "compression {name}");
+            assert_eq!(reached(between, InternodeScope::None), (tls, port, false), "TLS {name}");
+            assert_eq!(
+                reached(InternodeScope::None, between),
+                (false, 7000, compress),
+                "compression {name}"
+            );
         }
     }
 }

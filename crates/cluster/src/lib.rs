@@ -37,8 +37,8 @@ mod service;
 mod tablets;
 
 pub use config::{
-    Between, Config, Disk, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, Splits,
-    TabletBytes, TabletReport, VOTE_AFTER,
+    Config, Disk, Drain, FORGET_JOINING_AFTER, InternodeScope, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT,
+    Splits, TabletBytes, TabletReport, VOTE_AFTER,
 };
 pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};

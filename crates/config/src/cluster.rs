@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use ::cluster::Between;
+pub use ::cluster::InternodeScope;
 use ::cluster::{Balancing, Seed};
 use coordinator::Timeouts;
 use hints::Allowed;
@@ -30,8 +30,8 @@ pub struct Hints {
 /// TLS between nodes. The files are in PEM form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Encryption {
-    /// Which connections are encrypted; never [`Between::Nobody`].
-    pub between: Between,
+    /// Which connections are encrypted; never [`InternodeScope::None`].
+    pub between: InternodeScope,
     /// The node's certificate, with those between it and the root.
     pub certificate: PathBuf,
     /// Its private key.
@@ -58,7 +58,7 @@ pub(super) struct Cluster {
     pub request_timeout: Duration,
     /// From when on a request is slow; zero: none is.
     pub slow_request: Duration,
-    pub compression: Between,
+    pub compression: InternodeScope,
     pub compression_algorithms: Vec<Compression>,
     pub encryption: Option<Encryption>,
     pub hints: Hints,
@@ -243,18 +243,18 @@ fn clock_limits(options: &mut Options<'_>) -> ClockLimits {
     }
 }
 
-fn between(options: &mut Options<'_>, option: &'static str) -> Between {
+fn between(options: &mut Options<'_>, option: &'static str) -> InternodeScope {
     let between = options.get(option, "none, dc, rack or all", |text| match text {
-        "none" => Some(Between::Nobody),
-        "dc" => Some(Between::Datacenters),
-        "rack" => Some(Between::Racks),
-        "all" => Some(Between::Nodes),
+        "none" => Some(InternodeScope::None),
+        "dc" => Some(InternodeScope::Datacenters),
+        "rack" => Some(InternodeScope::Racks),
+        "all" => Some(InternodeScope::All),
         _ => None,
     });
     if between.is_none() {
         options.note(option, NONE);
     }
-    between.unwrap_or(Between::Nobody)
+    between.unwrap_or(InternodeScope::None)
 }
 
 /// The algorithms of compression between nodes, the preferred first.
@@ -449,7 +449,7 @@ fn encryption(options: &mut Options<'_>) -> Option<Encryption> {
         let path = options.get(option, "a path", |text| Some(PathBuf::from(text)));
         let path = path.filter(|path| !path.as_os_str().is_empty() && path != Path::new(NONE));
         options.note_or_none(option, path.as_ref().map(|path| path.display().to_string()));
-        if path.is_none() && between != Between::Nobody {
+        if path.is_none() && between != InternodeScope::None {
             let expected = format!("none, or {option} too, a file in PEM form");
             options.refuse("server_encryption_options.internode_encryption", &expected);
         }
@@ -463,7 +463,7 @@ fn encryption(options: &mut Options<'_>) -> Option<Encryption> {
         "server_encryption_options.require_endpoint_verification",
         false,
     );
-    (between != Between::Nobody).then_some(Encryption {
+    (between != InternodeScope::None).then_some(Encryption {
         between,
         certificate,
         key,

@@ -50,7 +50,7 @@ fn the_defaults_are_a_node_alone_with_the_usual_ports_and_patience() {
     assert_eq!(config.timeouts.scan, Duration::from_mins(10));
     assert_eq!(config.timeouts.cas_contention, Duration::from_secs(1));
     assert_eq!(config.request_timeout, Duration::from_secs(10));
-    assert_eq!(config.internode_compression, Between::Nobody);
+    assert_eq!(config.internode_compression, InternodeScope::None);
     assert_eq!(config.encryption, None);
     assert_eq!(
         config.internode_compression_algorithms,
@@ -82,7 +82,7 @@ fn a_cassandra_yaml_says_the_cluster() {
     assert_eq!(config.timeouts.scan, Duration::from_mins(30));
     assert_eq!(config.timeouts.cas_contention, Duration::from_secs(2));
     assert_eq!(config.request_timeout, Duration::from_secs(11));
-    assert_eq!(config.internode_compression, Between::Datacenters);
+    assert_eq!(config.internode_compression, InternodeScope::Datacenters);
     assert_eq!(config.hints.window, Duration::from_hours(1));
 }
 
@@ -184,7 +184,7 @@ fn the_snitch_says_where_the_node_stands_unless_it_is_told() {
 fn encryption_between_nodes_has_the_keys_of_both_files() {
     let yaml = "server_encryption_options:\n  internode_encryption: dc\n  certificate: /c.pem\n  keyfile: /k.pem\n  truststore: /t.pem\n  require_endpoint_verification: true\n";
     let encryption = Encryption {
-        between: Between::Datacenters,
+        between: InternodeScope::Datacenters,
         certificate: PathBuf::from("/c.pem"),
         key: PathBuf::from("/k.pem"),
         trust: PathBuf::from("/t.pem"),
@@ -261,10 +261,10 @@ fn hints_are_kept_for_the_datacenters_that_either_database_would_keep_them_for()
 #[test]
 fn compression_between_nodes_is_asked_for_by_distance_and_by_algorithm() {
     let cases = [
-        ("none", Between::Nobody),
-        ("dc", Between::Datacenters),
-        ("rack", Between::Racks),
-        ("all", Between::Nodes),
+        ("none", InternodeScope::None),
+        ("dc", InternodeScope::Datacenters),
+        ("rack", InternodeScope::Racks),
+        ("all", InternodeScope::All),
     ];
     for (text, expected) in cases {
         let config = config(&format!("internode_compression: {text}"), "");

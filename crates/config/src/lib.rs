@@ -55,7 +55,7 @@ use types::Token;
 
 pub use args::{Mode, ServerArgs};
 use cluster::Cluster;
-pub use cluster::{Between, Encryption, Hints};
+pub use cluster::{Encryption, Hints, InternodeScope};
 pub use error::{ConfigError, OptionOrigin};
 pub use experimental::Experimental;
 pub use given::{Given, SetOptions};
@@ -175,7 +175,7 @@ pub struct Config {
     /// How long a change of the schema takes in all, its answer included. No option: the simulator gives more.
     pub schema_timeout: Duration,
     /// Connections to other nodes that are compressed.
-    pub internode_compression: Between,
+    pub internode_compression: InternodeScope,
     /// With what they are, the preferred first.
     pub internode_compression_algorithms: Vec<Compression>,
     /// TLS between nodes, if any connection has it.

@@ -18,8 +18,8 @@ const PER_SHARD_MAX: f64 = 1000.0;
 /// The greatest limit of operations on a partition in a second.
 const RATE_LIMIT_MAX: u32 = i32::MAX as u32;
 
-/// The options of a new table, not yet validated. `is_kept_by_repair`: unless it says otherwise, repair decides when
-/// its tombstones are dropped.
+/// The options of a new table, not yet validated. `is_kept_by_repair`: unless they say otherwise, repair decides when
+/// the table's tombstones are dropped.
 pub(crate) fn create(given: &[TableOption], is_kept_by_repair: bool) -> Result<TableOptions, DdlError> {
     let mut options = set(TableOptions::default(), given)?;
     // A leveled table looks into one sstable of each level, so its filters may be smaller.

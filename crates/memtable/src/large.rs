@@ -164,7 +164,7 @@ struct Fragments {
 }
 
 /// Chunk and number inside.
-type Place = (usize, usize);
+type ChunkPosition = (usize, usize);
 
 /// The large rows of a memtable.
 #[derive(Debug, Default)]
@@ -253,11 +253,11 @@ impl Fragments {
         lists + self.chunks.capacity() * size_of::<Vec<Handle>>()
     }
 
-    fn get(&self, place: Place) -> Option<Handle> {
+    fn get(&self, place: ChunkPosition) -> Option<Handle> {
         self.chunks.get(place.0)?.get(place.1).copied()
     }
 
-    fn next(&self, (chunk, i): Place) -> Place {
+    fn next(&self, (chunk, i): ChunkPosition) -> ChunkPosition {
         if i + 1 < self.chunks[chunk].len() {
             (chunk, i + 1)
         } else {
@@ -266,7 +266,7 @@ impl Fragments {
     }
 
     /// The fragment that holds what is at or right after `position`.
-    fn locate(&self, arena: &Arena, layout: &RowLayout, position: &Position<'_>) -> Place {
+    fn locate(&self, arena: &Arena, layout: &RowLayout, position: &Position<'_>) -> ChunkPosition {
         let begins = |h: Handle| Fragment::new(arena.get(h)).start.compare(position, layout) != Ordering::Greater;
         let chunk = self.chunks.partition_point(|c| begins(c[0])).saturating_sub(1);
         let i = self.chunks[chunk].partition_point(|&h| begins(h)).saturating_sub(1);
@@ -329,7 +329,7 @@ impl Fragments {
     /// Merges `piece`, a packed row, into one fragment; then cuts that, or joins it with the one before, if need be.
     fn merge_fragment(
         &mut self,
-        place: Place,
+        place: ChunkPosition,
         arena: &mut Arena,
         layout: &RowLayout,
         piece: &mut Vec<u8>,
@@ -385,7 +385,7 @@ impl Fragments {
         self.chunks[place.0][place.1] = put_piece(arena, Some(handle), merged);
     }
 
-    fn splice(&mut self, (chunk, i): Place, new: &[Handle]) {
+    fn splice(&mut self, (chunk, i): ChunkPosition, new: &[Handle]) {
         self.chunks[chunk].splice(i..=i, new.iter().copied());
         if self.chunks[chunk].len() > CHUNK_BLOCKS_MAX {
             let all = std::mem::take(&mut self.chunks[chunk]);
@@ -395,7 +395,7 @@ impl Fragments {
         }
     }
 
-    fn remove(&mut self, (chunk, i): Place) {
+    fn remove(&mut self, (chunk, i): ChunkPosition) {
         self.chunks[chunk].remove(i);
         if self.chunks[chunk].is_empty() {
             self.chunks.remove(chunk);
@@ -428,7 +428,7 @@ impl<'a> LargeRow<'a> {
     /// Appends the packed row with these columns only, marker and tombstone included; other columns are not read.
     pub fn pack_columns(&self, ids: &[u16], out: &mut Vec<u8>) {
         // The first fragment has the marker.
-        let mut places: Vec<Place> = vec![(0, 0)];
+        let mut places: Vec<ChunkPosition> = vec![(0, 0)];
         for &id in ids {
             let column = Position::column(usize::from(id));
             let mut place = self.fragments.locate(self.arena, self.layout, &column);

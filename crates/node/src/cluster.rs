@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, RACK_OPTION, Reach};
-use config::{Between, Config};
+use config::{Config, InternodeScope};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{MemberEvent, Server};
 use front::Front;
@@ -107,13 +107,13 @@ pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>
         shared.internode_address().unwrap_or(wanted)
     };
     let encryption = config.encryption.as_ref();
-    let is_plain = encryption.is_none_or(|e| e.between != Between::Nodes);
+    let is_plain = encryption.is_none_or(|e| e.between != InternodeScope::All);
     let address_tls = encryption.map(|_| SocketAddr::new(config.listen_address, config.ssl_storage_port));
     if runtime::shard() == ShardId(0) {
         let listened = is_plain.then_some(address).into_iter().chain(address_tls);
         crate::shard_main::probe("other nodes", listened).await?;
     }
-    let compresses = config.internode_compression != Between::Nobody;
+    let compresses = config.internode_compression != InternodeScope::None;
     let rpc_config = rpc::Config {
         // If every connection must be encrypted, the node does not listen for unencrypted ones.
         listen: is_plain.then_some(address),
@@ -172,7 +172,7 @@ pub(crate) fn tls_files(config: &Config) -> Option<rpc::TlsFiles> {
 /// How other nodes are reached.
 pub(crate) fn reach(config: &Config) -> Reach {
     Reach {
-        encryption: config.encryption.as_ref().map_or(Between::Nobody, |e| e.between),
+        encryption: config.encryption.as_ref().map_or(InternodeScope::None, |e| e.between),
         tls_port: config.ssl_storage_port,
         compression: config.internode_compression,
     }

@@ -243,7 +243,7 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
         drop(runtime::spawn_in(group, repairs));
     }
     if engine.coordinator.shard().id() == ShardId(0) {
-        repair::on_wanted(Box::new(|wanted| Box::pin(upkeep::repairs::want(wanted))));
+        repair::on_request(Box::new(|wanted| Box::pin(upkeep::repairs::want(wanted))));
     }
 }
 

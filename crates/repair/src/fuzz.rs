@@ -13,7 +13,7 @@ use crate::message::{
     decode_answer, decode_applied, decode_compared, decode_equal, decode_exchanged, encode_equal,
 };
 use crate::place::Place;
-use crate::wanted::{Left, Selected, Wanted};
+use crate::request::{Left, RepairRequest, Selected};
 
 const ID: RepairId = RepairId(0x1234_5678_9abc_def0);
 
@@ -68,17 +68,17 @@ pub fn seeds() -> Vec<Vec<u8>> {
         mutations: vec![b"one", b"two"],
     };
     let equal = RepairedRange::new(open.table, open.range, 800);
-    let wanted = Wanted {
+    let wanted = RepairRequest {
         since: 800,
         tables: vec![open.table],
         mode: None,
         selected: None,
     };
-    let wanted_fully = Wanted {
+    let wanted_fully = RepairRequest {
         mode: Some(IncrementalMode::Full),
         ..wanted.clone()
     };
-    let wanted_in_part = Wanted {
+    let wanted_in_part = RepairRequest {
         selected: Some(Selected {
             id: 9,
             tokens: vec![-1, 1],
@@ -149,7 +149,7 @@ pub fn read(bytes: &[u8]) {
         assert_eq!(decode_exchanged(&again), Ok(given));
     }
     let _ = decode_equal(bytes).map(|(equal, mode)| assert_eq!(encode_equal(&equal, mode), bytes));
-    let _ = Wanted::decode(bytes).map(|wanted| assert_eq!(Wanted::decode(&wanted.encode()), Ok(wanted)));
+    let _ = RepairRequest::decode(bytes).map(|wanted| assert_eq!(RepairRequest::decode(&wanted.encode()), Ok(wanted)));
     let _ = MarkStep::decode(bytes).map(|step| assert_eq!(step.encode(), bytes));
     if let Ok(opened) = Opened::decode(bytes) {
         let mut again = Vec::new();

@@ -27,20 +27,20 @@ mod message;
 mod part;
 mod place;
 mod repairs;
+mod request;
 mod run;
 mod serve;
 mod side;
 mod units;
 mod walk;
-mod wanted;
 
 pub use asking::Participant;
 pub use error::{Refusal, RepairError};
 pub use marking::{IncrementalMode, Marks};
-pub use repairs::{OnEqual, RepairMetrics, metrics, on_equal, on_wanted};
+pub use repairs::{OnEqual, RepairMetrics, metrics, on_equal, on_request};
+pub use request::{Left, OnRequest, RepairRequest, SELECTED_MAX, Selected, want};
 pub use run::{Differed, Mode, Repaired, Request, repair, tell_equal};
 pub use serve::{SESSION_IDLE, SESSIONS_MAX, handler};
-pub use wanted::{Left, OnWanted, SELECTED_MAX, Selected, Wanted, want};
 
 /// The first verb of this crate.
 pub const FIRST_VERB: u16 = 70;

@@ -10,8 +10,8 @@ use runtime::Semaphore;
 
 use crate::marking::IncrementalMode;
 use crate::message::RepairId;
+use crate::request::{Left, OnRequest, RepairRequest};
 use crate::serve::{SERVING_MAX, Session};
-use crate::wanted::{Left, OnWanted, Wanted};
 
 /// Closed repairs that are remembered, so that a late request to open one does not open it again.
 const CLOSED_KEPT: usize = 64;
@@ -53,7 +53,7 @@ pub(crate) struct Repairs {
     /// Called with ranges that are equal.
     on_equal: RefCell<Option<OnEqual>>,
     /// Repairs what an operator of another node requests.
-    on_wanted: RefCell<Option<OnWanted>>,
+    on_request: RefCell<Option<OnRequest>>,
 }
 
 /// Called with ranges whose replicas are all equal, and how they were repaired if the node that repaired them reports
@@ -70,7 +70,7 @@ impl Repairs {
                 closed: RefCell::default(),
                 serving: Semaphore::new(SERVING_MAX),
                 on_equal: RefCell::default(),
-                on_wanted: RefCell::default(),
+                on_request: RefCell::default(),
             });
             runtime::set_local(Rc::clone(&repairs));
             repairs
@@ -93,9 +93,9 @@ impl Repairs {
         }
     }
 
-    /// What is left of a repair request; None before [`on_wanted`].
-    pub(crate) fn wanted(&self, wanted: Wanted) -> Option<Pin<Box<dyn Future<Output = Left>>>> {
-        self.on_wanted.borrow().as_ref().map(|ask| ask(wanted))
+    /// What is left of a repair request; None before [`on_request`].
+    pub(crate) fn wanted(&self, wanted: RepairRequest) -> Option<Pin<Box<dyn Future<Output = Left>>>> {
+        self.on_request.borrow().as_ref().map(|ask| ask(wanted))
     }
 
     pub(crate) fn note_closed(&self, id: RepairId) {
@@ -117,8 +117,8 @@ pub fn on_equal(tell: OnEqual) {
 }
 
 /// Makes `ask` repair what operators request of this node. Call this on shard 0.
-pub fn on_wanted(ask: OnWanted) {
-    *Repairs::local().on_wanted.borrow_mut() = Some(ask);
+pub fn on_request(ask: OnRequest) {
+    *Repairs::local().on_request.borrow_mut() = Some(ask);
 }
 
 /// What this shard did.

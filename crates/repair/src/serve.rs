@@ -28,9 +28,9 @@ use crate::message::{
 };
 use crate::part::{Part, packed};
 use crate::repairs::Repairs;
+use crate::request::{self, RepairRequest};
 use crate::side::Side;
 use crate::walk::Walk;
-use crate::wanted::{self, Wanted};
 
 /// How long a repair stays open without a request.
 pub const SESSION_IDLE: Duration = Duration::from_mins(1);
@@ -101,7 +101,7 @@ impl Handler for ParticipantHandler {
             }),
             message::APPLY => apply(request.body, request.peer),
             message::CLOSE => RepairId::decode(request.body).map(|id| close(id, request.peer)),
-            message::WANT => Wanted::decode(request.body).map(wanted::serve),
+            message::WANT => RepairRequest::decode(request.body).map(request::serve),
             message::EQUAL => decode_equal(request.body).map(|(equal, mode)| {
                 repairs.note_equal(equal, mode);
                 Reply::Now(begin_answer())

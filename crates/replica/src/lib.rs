@@ -29,7 +29,7 @@ pub mod write;
 pub use compaction::room::CompactionRoom;
 pub use compaction::{Compacted, OnCompaction};
 pub use files::baseline::{Baseline, Lost};
-pub use files::export::{ExportError, Exported, Exports, Wanted, hull};
+pub use files::export::{ExportError, ExportRequest, Exported, Exports, hull};
 pub use files::quarantine::{DiskFailure, OnDiskFailure};
 pub use files::snapshot::{SNAPSHOTS, Work};
 pub use files::{INCOMING, STREAMS, TableCuts, TableFiles, UNOWNED, prepare_sstables};

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support::two_shards::*;
-use replica::{Baseline, Shard, TokenRange, Wanted};
+use replica::{Baseline, ExportRequest, Shard, TokenRange};
 use runtime::sim::Simulation;
 use tasks::{Origin, Spec};
 
@@ -89,7 +89,7 @@ fn a_copy_for_another_node_does_not_wait_for_a_compaction_and_has_its_inputs_or_
     let (with_inputs, with_output) = link_beside_a_compaction(|shard| {
         Box::pin(async move {
             let store = store(&shard);
-            let wanted = Wanted {
+            let wanted = ExportRequest {
                 ranges: &[TokenRange::ALL],
                 bytes: u64::MAX,
                 sstables: usize::MAX,

@@ -342,7 +342,7 @@ pub(crate) struct Host<'a> {
 
 /// What both ends of a connection have agreed on, as the one that connects sees it.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Agreed {
+pub(crate) struct Agreement {
     pub(crate) features: Vec<String>,
     pub(crate) compression: Option<Compression>,
     pub(crate) host: Uuid,
@@ -353,7 +353,7 @@ impl Answer {
     ///
     /// # Errors
     /// Why there is no connection.
-    pub(crate) fn agreed(self) -> Result<Agreed, String> {
+    pub(crate) fn agreed(self) -> Result<Agreement, String> {
         match self {
             Self::Refused(reason) => Err(reason),
             Self::Challenge(_) => {
@@ -367,7 +367,7 @@ impl Answer {
                 compression,
                 host,
                 ..
-            } => Ok(Agreed {
+            } => Ok(Agreement {
                 features,
                 compression,
                 host,

@@ -24,10 +24,10 @@ pub(crate) struct HelloSlots {
 
 /// Those that are under way, in the order in which they came.
 #[derive(Default)]
-struct Line(RefCell<VecDeque<Rc<Taken>>>);
+struct Line(RefCell<VecDeque<Rc<SlotState>>>);
 
 #[derive(Default)]
-struct Taken {
+struct SlotState {
     is_needed: Cell<bool>,
     needed: Notify,
 }
@@ -35,7 +35,7 @@ struct Taken {
 /// A connection's slot; given back when it is dropped.
 pub(crate) struct HelloSlot<'a> {
     line: &'a Line,
-    taken: Rc<Taken>,
+    taken: Rc<SlotState>,
 }
 
 impl HelloSlots {
@@ -49,7 +49,7 @@ impl HelloSlots {
             oldest.is_needed.set(true);
             oldest.needed.notify_all();
         }
-        let taken = Rc::<Taken>::default();
+        let taken = Rc::<SlotState>::default();
         under_way.push_back(taken.clone());
         HelloSlot { line, taken }
     }

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::config::Peer;
 use crate::error::{Ended, RemoteError, RpcError};
 use crate::frame::{Header, Kind};
-use crate::hello::{Agreed, Answer, Hello, Lane, PROTOCOL_VERSION, Proof, unseal};
+use crate::hello::{Agreement, Answer, Hello, Lane, PROTOCOL_VERSION, Proof, unseal};
 use crate::outbox::{Drain, Outbox, write};
 use crate::secret::{self, JoinSecret, Side};
 use runtime::net::TcpStream;
@@ -401,7 +401,7 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
 /// A channel whose hello was accepted, and how.
 struct Connected {
     channel: Channel,
-    agreed: Agreed,
+    agreed: Agreement,
     /// When the answer had come.
     heard: Instant,
 }

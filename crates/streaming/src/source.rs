@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use replica::{Baseline, ExportError, Exported, Exports, Lost, STREAMS, Shard, TableStore, TokenRange, Wanted, hull};
+use replica::{
+    Baseline, ExportError, ExportRequest, Exported, Exports, Lost, STREAMS, Shard, TableStore, TokenRange, hull,
+};
 use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc};
 use runtime::fs::{self, File, OpenOptions};
 use runtime::{Group, Instant, Notify};
@@ -391,7 +393,7 @@ impl Session {
 
     async fn prepare(&self, shard: &Rc<Shard>, store: &Rc<TableStore>, task: &Task) -> Result<Ready, Refusal> {
         let columns = columns_of(&store.table());
-        let wanted = Wanted {
+        let wanted = ExportRequest {
             ranges: &self.open.ranges,
             bytes: self.open.bytes,
             sstables: SSTABLES_MAX,

@@ -15,7 +15,7 @@ use crate::metadata::command::Command;
 use crate::metadata::features::FORGOTTEN_HINTS;
 use crate::metadata::{Metadata, Rejected};
 use crate::service::Cluster;
-use crate::tablets::mover::Passed;
+use crate::tablets::mover::StageProgress;
 use record::{Field, Message, Of, RecordError};
 use std::rc::Rc;
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl Cluster {
         let unfenced = metadata.forgotten.values().map(|forgotten| forgotten.index);
         let unfenced = unfenced.filter(|index| *index > metadata.fence).max();
         if let Some(index) = unfenced
-            && self.passed(&metadata, index, &[]) != Passed::NotYet
+            && self.passed(&metadata, index, &[]) != StageProgress::NotYet
             && let Err(error) = self.propose(Command::Fence { index }).await
         {
             log::debug!("members that do not know what is forgotten are not fenced off yet: {error}");

@@ -36,13 +36,13 @@ pub(crate) fn check(metadata: &Metadata, host_id: HostId) -> Result<(), String> 
             "node {host_id} owns ranges of the token ring, which others must copy before it is removed"
         )),
         // As earlier releases decide, which cannot copy them.
-        false => check_owners(metadata, host_id, Heirs::CannotCopy),
+        false => check_owners(metadata, host_id, NextOwners::CannotCopy),
     }
 }
 
 /// What the next owners of ranges can do.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Heirs {
+enum NextOwners {
     /// They copy from the leaving node and from others.
     Copy,
     /// They copy from the other owners, because the node is lost.
@@ -93,19 +93,19 @@ pub(crate) fn check_alone(metadata: &Metadata, host_id: HostId) -> Result<(), St
 /// Whether others can own what a node owns of the token ring; else why not, in a sentence.
 pub(crate) fn check_ring(metadata: &Metadata, host_id: HostId, is_lost: bool) -> Result<(), String> {
     let heirs = match (metadata.topology.enabled_features().contains(RING_MOVES), is_lost) {
-        (false, _) => Heirs::CannotCopy,
-        (true, true) => Heirs::CopyFromOthers,
-        (true, false) => Heirs::Copy,
+        (false, _) => NextOwners::CannotCopy,
+        (true, true) => NextOwners::CopyFromOthers,
+        (true, false) => NextOwners::Copy,
     };
     check_owners(metadata, host_id, heirs)
 }
 
-fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<(), String> {
+fn check_owners(metadata: &Metadata, host_id: HostId, heirs: NextOwners) -> Result<(), String> {
     let topology = &metadata.topology;
     let number = topology.number(host_id);
     let number = number.ok_or_else(|| format!("host id {host_id} is not a member of this cluster"))?;
     let has_tokens = topology.node(host_id).is_some_and(|node| !node.tokens.is_empty());
-    if has_tokens && heirs != Heirs::CannotCopy && !metadata.has_other_owner(host_id) {
+    if has_tokens && heirs != NextOwners::CannotCopy && !metadata.has_other_owner(host_id) {
         return Err("no other full member has tokens: no node would own the token ring".to_owned());
     }
     let mut without = Topology::clone(topology);
@@ -131,8 +131,8 @@ fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<()
         let after = after.ok_or_else(|| format!("keyspace {name} {nowhere}"))?;
         let has_nothing = |node| match heirs {
             // As earlier releases decide.
-            Heirs::CannotCopy => node == number,
-            Heirs::Copy | Heirs::CopyFromOthers => has_nothing_left(metadata, node, number),
+            NextOwners::CannotCopy => node == number,
+            NextOwners::Copy | NextOwners::CopyFromOthers => has_nothing_left(metadata, node, number),
         };
         check_ranges((&before, &after), has_nothing, heirs).map_err(|wrong| wrong.told(&without, name))?;
     }
@@ -176,7 +176,7 @@ fn has_nothing_left(metadata: &Metadata, replica: NodeNumber, lost: NodeNumber) 
 fn check_ranges(
     (before, after): (&TabletMap, &TabletMap),
     has_nothing: impl Fn(NodeNumber) -> bool,
-    heirs: Heirs,
+    heirs: NextOwners,
 ) -> Result<(), Wrong> {
     let nodes = |replicas: &[topology::Replica]| -> BTreeSet<NodeNumber> {
         replicas.iter().map(|replica| replica.node).collect()
@@ -187,10 +187,14 @@ fn check_ranges(
         };
         let (owners, next) = (nodes(range.read_replicas()), nodes(after.tablet_of(last).replicas));
         let is_alone = owners.iter().all(|owner| has_nothing(*owner));
-        if next.is_empty() || (is_alone && heirs != Heirs::Copy) {
+        if next.is_empty() || (is_alone && heirs != NextOwners::Copy) {
             return Err(Wrong::Alone);
         }
-        if let Some(heir) = next.difference(&owners).next().filter(|_| heirs == Heirs::CannotCopy) {
+        if let Some(heir) = next
+            .difference(&owners)
+            .next()
+            .filter(|_| heirs == NextOwners::CannotCopy)
+        {
             return Err(Wrong::LacksData(*heir));
         }
     }

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use topology::{Copies, HostId, Node, NodeState, Replication, Role};
 
 /// A part of the cluster that a replication gives a number of copies to: all of it, a datacenter, or a rack of one.
-type Place<'t> = (&'t str, &'t str);
+type RackName<'t> = (&'t str, &'t str);
 
 impl Metadata {
     /// What a member is to a plan, when these nodes answer.
@@ -68,7 +68,7 @@ impl Metadata {
             .members()
             .filter(|node| self.counts_for_copies(node, &is_live));
         let wanted = wanted_copies(&replication, counted);
-        let place_of_node: Vec<Place<'_>> = self
+        let place_of_node: Vec<RackName<'_>> = self
             .topology
             .numbered_nodes()
             .map(|(_, node)| place_of(&replication, node))
@@ -78,12 +78,12 @@ impl Metadata {
         for tablet in maps.flat_map(|map| map.tablets()) {
             // Neighbours often have the same replicas.
             if tablet.replicas != last.0 || last.0.is_empty() {
-                let mut has: BTreeMap<Place<'_>, u16> = wanted.keys().map(|place| (*place, 0)).collect();
+                let mut has: BTreeMap<RackName<'_>, u16> = wanted.keys().map(|place| (*place, 0)).collect();
                 for replica in tablet.replicas {
                     let place = place_of_node.get(replica.node.index()).copied().unwrap_or_default();
                     *has.entry(place).or_default() += 1;
                 }
-                let is_other = |(place, has): (&Place<'_>, &u16)| wanted.get(place).copied().unwrap_or(0) != *has;
+                let is_other = |(place, has): (&RackName<'_>, &u16)| wanted.get(place).copied().unwrap_or(0) != *has;
                 last = (tablet.replicas, has.iter().any(is_other));
             }
             count += u64::from(last.1);
@@ -93,7 +93,7 @@ impl Metadata {
 }
 
 /// Where a copy on a node counts.
-fn place_of<'t>(replication: &Replication, node: &'t Node) -> Place<'t> {
+fn place_of<'t>(replication: &Replication, node: &'t Node) -> RackName<'t> {
     match replication {
         Replication::NetworkTopology(factors) => match factors.get(&node.location.datacenter) {
             Some(Copies::Racks(_)) => (&node.location.datacenter, &node.location.rack),
@@ -107,12 +107,12 @@ fn place_of<'t>(replication: &Replication, node: &'t Node) -> Place<'t> {
 fn wanted_copies<'t>(
     replication: &'t Replication,
     counted: impl Iterator<Item = &'t Node>,
-) -> BTreeMap<Place<'t>, u16> {
-    let mut nodes: BTreeMap<Place<'_>, u16> = BTreeMap::new();
+) -> BTreeMap<RackName<'t>, u16> {
+    let mut nodes: BTreeMap<RackName<'_>, u16> = BTreeMap::new();
     for node in counted {
         *nodes.entry(place_of(replication, node)).or_default() += 1;
     }
-    let mut wanted: BTreeMap<Place<'_>, u16> = BTreeMap::new();
+    let mut wanted: BTreeMap<RackName<'_>, u16> = BTreeMap::new();
     match replication {
         Replication::NetworkTopology(factors) => {
             for (datacenter, copies) in factors {

@@ -137,7 +137,7 @@ pub struct NodeMove {
 
 /// What the members' word makes of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Passed {
+pub(crate) enum StageProgress {
     Yes,
     /// A node has not answered yet, or a replica that leaves is down.
     NotYet,
@@ -359,9 +359,9 @@ impl Cluster {
             asked.extend(transition.next.iter().filter(is_new).map(|replica| replica.node));
         }
         match self.passed(metadata, version, &asked) {
-            Passed::NotYet => Ok(None),
-            Passed::NeedsFence => Err(version),
-            Passed::Yes => Ok(Some(match stage.next() {
+            StageProgress::NotYet => Ok(None),
+            StageProgress::NeedsFence => Err(version),
+            StageProgress::Yes => Ok(Some(match stage.next() {
                 Some(next) => advance(next),
                 None => MoveStep::End { tablet: id, version },
             })),
@@ -411,9 +411,9 @@ impl Cluster {
             false => Vec::new(),
         };
         match self.passed(metadata, *version, &losers) {
-            Passed::NotYet => Ok(None),
-            Passed::NeedsFence => Err(*version),
-            Passed::Yes => Ok(match stage_after(*stage) {
+            StageProgress::NotYet => Ok(None),
+            StageProgress::NeedsFence => Err(*version),
+            StageProgress::Yes => Ok(match stage_after(*stage) {
                 Some(next) => advance(next),
                 None => Some(command(RingStep::End)),
             }),
@@ -435,14 +435,14 @@ impl Cluster {
 
     /// Whether every request older than a version has ended or is fenced off. The nodes in `asked` must have reported
     /// it themselves.
-    pub(crate) fn passed(&self, metadata: &Metadata, version: u64, asked: &[NodeNumber]) -> Passed {
+    pub(crate) fn passed(&self, metadata: &Metadata, version: u64, asked: &[NodeNumber]) -> StageProgress {
         if planted::is_planted(Bug::StagePassedEarly) {
-            return Passed::Yes;
+            return StageProgress::Yes;
         }
         if self.machine.taken_index() < version {
-            return Passed::NotYet;
+            return StageProgress::NotYet;
         }
-        let mut passed = Passed::Yes;
+        let mut passed = StageProgress::Yes;
         for node in metadata
             .topology
             .members()
@@ -451,23 +451,23 @@ impl Cluster {
             let host = node.host_id;
             if self.peers.is_live(host) {
                 if !self.peers.has(host, version) {
-                    return Passed::NotYet;
+                    return StageProgress::NotYet;
                 }
                 continue;
             }
             let number = metadata.topology.number(host);
             if !metadata.topology.is_lost(node) && number.is_some_and(|number| asked.contains(&number)) {
-                return Passed::NotYet;
+                return StageProgress::NotYet;
             }
             if metadata.fence < version {
-                passed = Passed::NeedsFence;
+                passed = StageProgress::NeedsFence;
             } else if !self.peers.all_live_refuse(version) {
-                return Passed::NotYet;
+                return StageProgress::NotYet;
             }
         }
         match self.left_since_fenced(metadata) {
-            true if metadata.fence < version => Passed::NeedsFence,
-            true if !self.peers.all_live_refuse(version) => Passed::NotYet,
+            true if metadata.fence < version => StageProgress::NeedsFence,
+            true if !self.peers.all_live_refuse(version) => StageProgress::NotYet,
             _ => passed,
         }
     }
@@ -540,15 +540,15 @@ impl Cluster {
         let mut failures = Repeated::default();
         while !self.is_stopping.get() {
             match self.next_copy(id, me) {
-                Wanted::Nothing => break,
+                CopyDecision::Nothing => break,
                 // Once for each reason: it may last as long as a node is down.
-                Wanted::NotYet(why) if why == said => {}
-                Wanted::NotYet(why) => {
+                CopyDecision::NotYet(why) if why == said => {}
+                CopyDecision::NotYet(why) => {
                     let table = self.metadata().table_name(id.0);
                     log::info!("a tablet of table {table} cannot be copied yet: {why}");
                     said = why;
                 }
-                Wanted::Copy(copy) => match self.copy_once(copy).await {
+                CopyDecision::Copy(copy) => match self.copy_once(copy).await {
                     Ok(()) => {
                         self.copies.done.borrow_mut().insert(id);
                         break;
@@ -581,7 +581,7 @@ impl Cluster {
     }
 
     /// What is to be copied for a tablet in a stage, by the metadata of now.
-    fn next_copy(&self, (table, id, version): CopyId, me: NodeNumber) -> Wanted {
+    fn next_copy(&self, (table, id, version): CopyId, me: NodeNumber) -> CopyDecision {
         let metadata = self.metadata();
         let find = || {
             let map = metadata.tablets.get(&table)?;
@@ -591,17 +591,17 @@ impl Cluster {
             is_same.then_some((map.token_range(id)?, tablet, transition))
         };
         let Some(((after, to), tablet, transition)) = find() else {
-            return Wanted::Nothing;
+            return CopyDecision::Nothing;
         };
         let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
-            return Wanted::Nothing;
+            return CopyDecision::Nothing;
         };
         let fills = match metadata.fills_of(&locality, &tablet, transition, |host| self.is_live(host)) {
             Ok(fills) => fills,
-            Err(error) => return Wanted::NotYet(error.to_string()),
+            Err(error) => return CopyDecision::NotYet(error.to_string()),
         };
         let Some(fill) = fills.into_iter().find(|fill| fill.target.node == me) else {
-            return Wanted::Nothing;
+            return CopyDecision::Nothing;
         };
         // A replica on a shard that a node no longer has is on another shard; see `TabletMap::on_shards`.
         let source = |replica: &Replica| {
@@ -610,9 +610,9 @@ impl Cluster {
         };
         let sources: Vec<(Peer, u16)> = fill.sources.iter().filter_map(source).collect();
         if sources.len() < fill.sources.len() {
-            return Wanted::NotYet("a replica to copy from cannot be reached yet".to_owned());
+            return CopyDecision::NotYet("a replica to copy from cannot be reached yet".to_owned());
         }
-        Wanted::Copy(Copy {
+        CopyDecision::Copy(Copy {
             table,
             ranges: vec![(after, to)],
             shard: fill.target.shard % self.config.shards.max(1),
@@ -708,7 +708,7 @@ impl Cluster {
 }
 
 /// What becomes of a copy.
-enum Wanted {
+enum CopyDecision {
     Copy(Copy),
     /// Too few can be read.
     NotYet(String),

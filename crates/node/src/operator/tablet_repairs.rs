@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ::cluster::{Cluster, SELECTED_REPAIRS};
 use admin::operator::{Selection, TabletRepair};
 use query::Engine;
-use repair::{Selected, Wanted};
+use repair::{RepairRequest, Selected};
 use tasks::{Class, Kind, Module, Origin, Spec, Tasks};
 use upkeep::repairs::{check_datacenters, has_tablets, mode_of, repair_selected};
 use uuid::Uuid;
@@ -59,7 +59,7 @@ pub(super) async fn start(
 }
 
 /// What all nodes are asked for.
-fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<Wanted, String> {
+fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<RepairRequest, String> {
     let selection = Selection {
         keyspaces: vec![asked.keyspace.clone()],
         tables: vec![asked.table.clone()],
@@ -102,7 +102,7 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<Wanted, String> {
         return Err(format!("at most {} tokens and hosts", repair::SELECTED_MAX));
     }
     let mode = mode_of(engine, &tables, asked.incremental_mode.as_deref())?;
-    Ok(Wanted {
+    Ok(RepairRequest {
         since: u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0),
         tables: vec![table.id],
         mode,

@@ -58,7 +58,7 @@ fn kind(kind: OperationKind) -> &'static Kind {
 type Name = (OperationKind, Option<HostId>, Option<String>);
 
 /// What a keyspace says of its replication and of tablets.
-type Goal = (BTreeMap<String, String>, Option<BTreeMap<String, String>>);
+type KeyspaceOptions = (BTreeMap<String, String>, Option<BTreeMap<String, String>>);
 
 /// Why the task of a change ends that another ALTER KEYSPACE has taken the goal from.
 const TAKEN_BACK: &str = "the keyspace was altered back, or an operator took the change back, before it was reached";
@@ -72,7 +72,7 @@ struct Seen {
     /// An abort was passed on.
     is_aborting: bool,
     /// Of a keyspace that is altered: what it wants.
-    goal: Option<Goal>,
+    goal: Option<KeyspaceOptions>,
 }
 
 /// How far something is of which only the rest is known.
@@ -322,7 +322,7 @@ impl Seen {
 }
 
 /// What the keyspace of an operation wants; None where the operation is of none, or the keyspace is not there.
-fn goal_of(metadata: &Metadata, (_, _, keyspace): &Name) -> Option<Goal> {
+fn goal_of(metadata: &Metadata, (_, _, keyspace): &Name) -> Option<KeyspaceOptions> {
     let keyspace = metadata.schema.keyspaces.get(keyspace.as_ref()?)?;
     Some((keyspace.replication.clone(), keyspace.tablets.clone()))
 }

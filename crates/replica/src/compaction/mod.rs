@@ -91,7 +91,7 @@ pub struct Compacted {
 pub type OnCompaction = Box<dyn Fn(Compacted)>;
 
 /// A compaction that was chosen, and the kind and origin of its task.
-struct Wanted<'a> {
+struct PlannedCompaction<'a> {
     choice: &'a Choice,
     kind: &'static Kind,
     origin: &'a Origin,
@@ -137,7 +137,7 @@ impl Shard {
         let Some(choice) = self.choose(store, tablet) else {
             return Ok(false);
         };
-        let wanted = Wanted {
+        let wanted = PlannedCompaction {
             choice: &choice,
             kind: &kinds::COMPACTION,
             origin: &Origin::Node,
@@ -244,7 +244,7 @@ impl Shard {
         self: &Rc<Self>,
         store: &Rc<TableStore>,
         tablet: &Rc<Tablet>,
-        wanted: Wanted<'_>,
+        wanted: PlannedCompaction<'_>,
         _turn: &Permit,
     ) -> Result<bool, Failure> {
         let bytes = tablet.with_version(|v| {
@@ -441,7 +441,7 @@ impl Shard {
             };
             for at in 0..parts().len() {
                 if let Some(choice) = parts().get(at).and_then(|part| major(part)) {
-                    let wanted = Wanted {
+                    let wanted = PlannedCompaction {
                         choice: &choice,
                         kind: &kinds::MAJOR_COMPACTION,
                         origin,

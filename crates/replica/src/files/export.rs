@@ -52,7 +52,7 @@ impl Exported {
 
 /// What a copy contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted<'a> {
+pub struct ExportRequest<'a> {
     /// The token ranges, in order, none over another. There is one at least.
     pub ranges: &'a [TokenRange],
     /// How many bytes of data the copy should have at most: the first of the ranges, one at least, that together have
@@ -183,7 +183,7 @@ impl Shard {
     pub async fn export(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
-        wanted: Wanted<'_>,
+        wanted: ExportRequest<'_>,
         dir: &Path,
         (task, baseline): (&Task, &Baseline),
     ) -> Result<Exports, ExportError> {

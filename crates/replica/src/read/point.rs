@@ -279,7 +279,7 @@ impl Version {
         let RowName { hash, key, clustering } = row;
         let token = hash.token();
         let mut name = Vec::with_capacity(size_of::<u32>() + key.len() + clustering.len());
-        let wanted = Wanted {
+        let wanted = RequestedRow {
             table,
             token,
             key,
@@ -395,14 +395,14 @@ fn merge_into(table: &Table, have: &mut Option<Box<[u8]>>, row: RowView<'_>) {
 }
 
 /// A row that is asked for by its name.
-struct Wanted<'a> {
+struct RequestedRow<'a> {
     table: &'a Table,
     token: Token,
     key: &'a [u8],
     clustering: &'a [u8],
 }
 
-impl Wanted<'_> {
+impl RequestedRow<'_> {
     /// What memtables and sstables say about it, as one block; None when nothing is known of its partition.
     fn merge(&self, sources: &Sources<'_>, cached: Option<&CachedRow>) -> Option<PartitionBlock> {
         let cached = cached.filter(|cached| !cached.is_empty());

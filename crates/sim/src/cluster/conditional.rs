@@ -404,9 +404,9 @@ fn rows_of(rows: &Rows) -> Vec<(usize, Option<i32>)> {
 
 /// Whether a statement was applied, and else what it has found: rows without a number belong to the only one that was
 /// asked for.
-type Found = Vec<(Option<usize>, Option<i32>)>;
+type OutcomeRows = Vec<(Option<usize>, Option<i32>)>;
 
-fn outcome(rows: &Rows) -> Option<(bool, Found)> {
+fn outcome(rows: &Rows) -> Option<(bool, OutcomeRows)> {
     let applied = int(rows.first()?, "[applied]")? == 1;
     let found = rows.iter().map(|row| {
         let c = int(row, "c")
@@ -418,7 +418,7 @@ fn outcome(rows: &Rows) -> Option<(bool, Found)> {
 }
 
 /// What an answer says of the rows when the statement was not applied.
-fn requirements(planned: &Planned, found: &Found) -> [Requires; ROWS] {
+fn requirements(planned: &Planned, found: &OutcomeRows) -> [Requires; ROWS] {
     let mut requires = [Requires::Anything; ROWS];
     let asked: Vec<usize> = (0..ROWS)
         .filter(|c| planned.requires[*c] != Requires::Anything)

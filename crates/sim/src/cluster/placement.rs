@@ -38,7 +38,7 @@ const OF_ACCEPTORS: &str = "$paxos";
 const NAMED_MAX: usize = 4;
 
 /// A shard of a node.
-type Place = (IpAddr, u32);
+type ShardAddress = (IpAddr, u32);
 /// The tokens of a tablet: those after the first one, up to and with the second one.
 type Range = (Token, Token);
 
@@ -336,10 +336,10 @@ fn check_replicas(seen: &Seen) -> Result<(), String> {
 }
 
 /// Every replica that the metadata lists has its tablet open, and no other shard has.
-fn check_open(all: &BTreeMap<Place, Seen>) -> Result<(), String> {
+fn check_open(all: &BTreeMap<ShardAddress, Seen>) -> Result<(), String> {
     let Some(seen) = all.values().next() else { return Ok(()) };
     let addresses: BTreeMap<NodeNumber, IpAddr> = all.iter().map(|((node, _), seen)| (seen.me, *node)).collect();
-    let mut wanted: BTreeSet<(String, Range, Place)> = BTreeSet::new();
+    let mut wanted: BTreeSet<(String, Range, ShardAddress)> = BTreeSet::new();
     let mut named: BTreeSet<String> = BTreeSet::new();
     for table in seen.tables.values().filter(|table| table.has_own_tablets) {
         named.insert(table.name.clone());
@@ -353,8 +353,8 @@ fn check_open(all: &BTreeMap<Place, Seen>) -> Result<(), String> {
         }
     }
     let mut twice = Vec::new();
-    let mut open: BTreeSet<(String, Range, Place)> = BTreeSet::new();
-    let mut of_acceptors: BTreeSet<(String, Range, Place)> = BTreeSet::new();
+    let mut open: BTreeSet<(String, Range, ShardAddress)> = BTreeSet::new();
+    let mut of_acceptors: BTreeSet<(String, Range, ShardAddress)> = BTreeSet::new();
     for (place, seen) in all {
         for tablet in &seen.open {
             let base = tablet.table.strip_suffix(OF_ACCEPTORS);
@@ -371,11 +371,11 @@ fn check_open(all: &BTreeMap<Place, Seen>) -> Result<(), String> {
     }
     for (what, has) in [("", &open), (OF_ACCEPTORS, &of_acceptors)] {
         // A table has one of acceptors only when conditional statements were asked of it.
-        let of = |one: &&(String, Range, Place)| what.is_empty() || has.iter().any(|other| other.0 == one.0);
+        let of = |one: &&(String, Range, ShardAddress)| what.is_empty() || has.iter().any(|other| other.0 == one.0);
         let lacking: Vec<_> = wanted.iter().filter(of).filter(|one| !has.contains(*one)).collect();
         let besides: Vec<_> = has.iter().filter(|one| !wanted.contains(*one)).collect();
         if !lacking.is_empty() || !besides.is_empty() || !twice.is_empty() {
-            let few = |all: &[&(String, Range, Place)]| format!("{:?}", &all[..all.len().min(NAMED_MAX)]);
+            let few = |all: &[&(String, Range, ShardAddress)]| format!("{:?}", &all[..all.len().min(NAMED_MAX)]);
             return Err(format!(
                 "tablets{what} by their replicas: not open {}, open elsewhere {}, open twice {:?}",
                 few(&lacking),
@@ -392,7 +392,7 @@ fn check_open(all: &BTreeMap<Place, Seen>) -> Result<(), String> {
 const ROUNDING: f64 = 1e-9;
 
 /// The planner, asked as the leader of the metadata group asks it, has no step left.
-fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String> {
+fn check_balance(seen: &Seen, all: &BTreeMap<ShardAddress, Seen>) -> Result<(), String> {
     let nodes: Vec<NodeInput> = seen
         .topology
         .numbered_nodes()

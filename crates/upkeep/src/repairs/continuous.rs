@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{IncrementalMode, Left, Mode, Wanted};
+use repair::{IncrementalMode, Left, Mode, RepairRequest};
 use replica::{TableStore, TokenRange};
 use runtime::{Group, Instant, Notify, ShardId};
 use schema::record::TOMBSTONE_GC;
@@ -33,7 +33,7 @@ use topology::Replica;
 use types::Token;
 
 use super::own_ranges::OwnRanges;
-use super::part::{How, Part, parts, repair_part};
+use super::part::{Part, RepairOptions, parts, repair_part};
 use super::selected;
 use crate::tables_of_users;
 
@@ -114,7 +114,7 @@ pub async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Duration>) {
                 .get(&due.part.table)
                 .copied()
                 .filter(|_| due.is_wanted);
-            let how = How {
+            let how = RepairOptions {
                 mode: Mode::Repair,
                 incremental: wanted.unwrap_or(IncrementalMode::Incremental),
                 full_after: Some(FULL_PERIOD),
@@ -309,7 +309,7 @@ fn due(engine: &Engine, threshold: Option<Duration>, waits: &BTreeMap<(TableId, 
 }
 
 /// Makes all shards of this node repair what an operator requested, and returns what is left.
-pub async fn want(wanted: Wanted) -> Left {
+pub async fn want(wanted: RepairRequest) -> Left {
     let mut left = Left::default();
     for shard in 0..runtime::shard_count() {
         let wanted = wanted.clone();
@@ -322,7 +322,7 @@ pub async fn want(wanted: Wanted) -> Left {
     left
 }
 
-fn want_here(wanted: &Wanted) -> Left {
+fn want_here(wanted: &RepairRequest) -> Left {
     let (engine, wants) = (Engine::local(), Wants::local());
     let view = engine.coordinator.view();
     if let Some(selection) = &wanted.selected {

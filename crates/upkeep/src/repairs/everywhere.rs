@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use query::Engine;
-use repair::{IncrementalMode, Left, Selected, Wanted};
+use repair::{IncrementalMode, Left, RepairRequest, Selected};
 use rpc::{Peer, Rpc};
 use schema::Table;
 use tasks::Task;
@@ -33,7 +33,7 @@ pub async fn repair_everywhere(
 ) -> Result<u64, String> {
     let mode = mode.filter(|_| knows_marks(engine));
     let seconds = runtime::wall_clock_us() / 1_000_000;
-    let wanted = Wanted {
+    let wanted = RepairRequest {
         since: u32::try_from(seconds).unwrap_or(0),
         tables: tables.iter().map(|table| table.id).collect(),
         mode,
@@ -85,7 +85,7 @@ pub async fn repair_everywhere(
 pub async fn repair_selected(
     engine: &Rc<Engine>,
     is_live: impl Fn(HostId) -> bool,
-    wanted: Wanted,
+    wanted: RepairRequest,
     task: &Task,
 ) -> Result<(), String> {
     let done = ask_until_done(engine, &is_live, &wanted, task).await;
@@ -95,7 +95,7 @@ pub async fn repair_selected(
             is_over: true,
             ..selected
         });
-        let over = Wanted {
+        let over = RepairRequest {
             selected: over,
             ..wanted
         };
@@ -109,7 +109,7 @@ pub async fn repair_selected(
 async fn ask_until_done(
     engine: &Rc<Engine>,
     is_live: &impl Fn(HostId) -> bool,
-    wanted: &Wanted,
+    wanted: &RepairRequest,
     task: &Task,
 ) -> Result<(), String> {
     let rpc = runtime::local::<Rpc>().ok_or("this node has no connections to others")?;
@@ -138,7 +138,7 @@ async fn left_everywhere(
     engine: &Rc<Engine>,
     rpc: &Rc<Rpc>,
     is_live: impl Fn(HostId) -> bool,
-    wanted: &Wanted,
+    wanted: &RepairRequest,
 ) -> Result<Left, String> {
     let mut all = want(wanted.clone()).await;
     // Nodes that are not meant need not be up.

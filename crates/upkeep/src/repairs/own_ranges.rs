@@ -14,7 +14,7 @@ use topology::{Boundaries, Replica, TabletId, TabletMap};
 use types::Token;
 
 /// Up to which second the replicas of a range are known to be equal; 0: never.
-pub(super) type Until<'a> = &'a dyn Fn(TokenRange) -> u32;
+pub(super) type RepairedUntil<'a> = &'a dyn Fn(TokenRange) -> u32;
 
 /// Those of one table.
 pub(super) struct OwnRanges {
@@ -36,7 +36,7 @@ struct OwnRange {
 
 impl OwnRanges {
     /// Those of a shard, as the table's map has them.
-    pub(super) fn new(map: &Arc<TabletMap>, here: Replica, until: Until<'_>) -> Self {
+    pub(super) fn new(map: &Arc<TabletMap>, here: Replica, until: RepairedUntil<'_>) -> Self {
         let mut own = Self {
             map: map.clone(),
             here,
@@ -50,7 +50,7 @@ impl OwnRanges {
     }
 
     /// Follows the map, and the repairs of some ranges.
-    pub(super) fn follow(&mut self, map: &Arc<TabletMap>, repaired: &[TokenRange], until: Until<'_>) {
+    pub(super) fn follow(&mut self, map: &Arc<TabletMap>, repaired: &[TokenRange], until: RepairedUntil<'_>) {
         let before = std::mem::replace(&mut self.map, map.clone());
         if !Arc::ptr_eq(&before, map) {
             match (map.changed_since(&before), map.boundaries()) {
@@ -67,7 +67,7 @@ impl OwnRanges {
         }
     }
 
-    fn look_at_all(&mut self, until: Until<'_>) {
+    fn look_at_all(&mut self, until: RepairedUntil<'_>) {
         self.ranges.clear();
         self.by_second.clear();
         self.never = 0;
@@ -75,7 +75,7 @@ impl OwnRanges {
     }
 
     /// Looks again at some tablets.
-    fn look_at(&mut self, ids: Range<u32>, until: Until<'_>) {
+    fn look_at(&mut self, ids: Range<u32>, until: RepairedUntil<'_>) {
         self.looked_at += u64::from(ids.end - ids.start);
         let map = self.map.clone();
         let range_of = |id: u32| {
@@ -122,7 +122,7 @@ impl OwnRanges {
     }
 
     /// Asks again for the seconds of the ranges that have any of these tokens.
-    fn read_seconds(&mut self, changed: TokenRange, until: Until<'_>) {
+    fn read_seconds(&mut self, changed: TokenRange, until: RepairedUntil<'_>) {
         if changed.after >= changed.to {
             return;
         }
@@ -145,7 +145,7 @@ impl OwnRanges {
         self.ranges.range((Excluded(after), Included(to))).map(|(end, _)| *end)
     }
 
-    fn insert(&mut self, range: TokenRange, until: Until<'_>) {
+    fn insert(&mut self, range: TokenRange, until: RepairedUntil<'_>) {
         let second = until(range);
         self.never += u64::from(second == 0);
         self.by_second.insert((second, range.to));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// What a shard looked at before, at each scrape and at each look for what is due.
-    fn all_in_one_pass(map: &TabletMap, until: Until<'_>) -> Vec<(u32, TokenRange)> {
+    fn all_in_one_pass(map: &TabletMap, until: RepairedUntil<'_>) -> Vec<(u32, TokenRange)> {
         let own = map
             .tablets()
             .filter(|tablet| tablet.read_replicas().first() == Some(&HERE));

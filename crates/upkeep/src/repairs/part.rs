@@ -185,7 +185,7 @@ fn within((after, to): (Token, Token), bounds: Option<(i64, i64)>) -> Option<Tok
 
 /// How a range is repaired.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct How {
+pub(super) struct RepairOptions {
     /// Whether differences are only counted.
     pub(super) mode: Mode,
     /// What is done with marks of sstables, where there can be any.
@@ -196,7 +196,7 @@ pub(super) struct How {
     pub(super) rest: u32,
 }
 
-impl How {
+impl RepairOptions {
     /// What a repair of a part does with marks: only the whole of a tablet on all its replicas is marked, in a cluster
     /// whose nodes all know marks.
     fn marks(&self, part: &Part, engine: &Engine) -> Option<Marks> {
@@ -258,7 +258,7 @@ impl fmt::Display for NotRepaired {
 ///
 /// # Errors
 /// [`NotRepaired`].
-pub(super) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, NotRepaired> {
+pub(super) async fn repair_part(part: &Part, how: RepairOptions, origin: &Origin) -> Result<Repaired, NotRepaired> {
     let mut attempt = 1;
     loop {
         match attempt_part(part, how, origin).await {
@@ -283,7 +283,7 @@ pub(super) type Planned = (Vec<Part>, Vec<String>);
 /// asked again where a part goes to other replicas while it is repaired. One result for each part.
 pub(super) async fn repair_range(
     range: TokenRange,
-    how: How,
+    how: RepairOptions,
     origin: &Origin,
     plan: impl Fn(TokenRange) -> Planned,
 ) -> Vec<Result<Repaired, String>> {
@@ -317,7 +317,7 @@ thread_local! {
 }
 
 /// Says of a repair that is to mark that it will mark nothing, because nothing may be said of the time.
-fn warn_of_clock(store: &TableStore, how: How) {
+fn warn_of_clock(store: &TableStore, how: RepairOptions) {
     let wants_marks = how.mode == Mode::Repair && how.incremental != IncrementalMode::Disabled;
     if wants_marks && !runtime::is_clock_trusted() && UNMARKED.with(LineLimit::admits) {
         let table = store.table();
@@ -330,7 +330,7 @@ fn warn_of_clock(store: &TableStore, how: How) {
     }
 }
 
-async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, Failure> {
+async fn attempt_part(part: &Part, how: RepairOptions, origin: &Origin) -> Result<Repaired, Failure> {
     let engine = Engine::local();
     let rpc = runtime::local::<Rpc>();
     let rpc = rpc.ok_or(Failure::Here("this node has no connections to others"))?;

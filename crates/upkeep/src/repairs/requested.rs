@@ -13,7 +13,7 @@ use schema::{Table, TableId};
 use tasks::{JobControl, Origin, Task};
 use topology::Replica;
 
-use super::part::{How, Part, Planned, has_tablets, knows_marks, parts, repair_range};
+use super::part::{Part, Planned, RepairOptions, has_tablets, knows_marks, parts, repair_range};
 
 /// Which ranges of tables are repaired, and with which of their replicas.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ pub async fn repair_requested(
     (mode, incremental): (Mode, IncrementalMode),
     task: &Task,
 ) -> Vec<Outcome> {
-    let how = How {
+    let how = RepairOptions {
         mode,
         incremental,
         full_after: None,
@@ -95,7 +95,7 @@ pub async fn repair_requested(
 struct Plan {
     engine: Rc<Engine>,
     filters: RepairFilters,
-    how: How,
+    how: RepairOptions,
     origin: Origin,
     control: JobControl,
 }

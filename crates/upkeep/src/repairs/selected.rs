@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{IncrementalMode, Left, Mode, Selected, Wanted};
+use repair::{IncrementalMode, Left, Mode, RepairRequest, Selected};
 use replica::TokenRange;
 use runtime::{Group, Instant};
 use schema::TableId;
 use tasks::Origin;
 use topology::Replica;
 
-use super::part::{How, Part, Planned, parts, repair_range};
+use super::part::{Part, Planned, RepairOptions, parts, repair_range};
 
 /// How long a request is remembered after a node last asked for it. Then it ends by itself.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
@@ -46,7 +46,7 @@ impl Jobs {
 }
 
 /// Begins what is requested of this shard, if it has not. Returns what is left of it.
-pub(super) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Left {
+pub(super) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &RepairRequest, selected: &Selected) -> Left {
     let (jobs, now) = (Jobs::local(), runtime::now());
     let mut jobs = jobs.0.borrow_mut();
     jobs.retain(|_, job| {
@@ -70,7 +70,7 @@ pub(super) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted
     }
 }
 
-fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Rc<Job> {
+fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &RepairRequest, selected: &Selected) -> Rc<Job> {
     let shard = engine.coordinator.shard().id().0;
     let own: Vec<Part> = wanted
         .tables
@@ -83,7 +83,7 @@ fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Se
         is_over: Cell::new(false),
         asked_at: Cell::new(runtime::now()),
     });
-    let how = How {
+    let how = RepairOptions {
         mode: Mode::Repair,
         incremental: wanted.mode.unwrap_or(IncrementalMode::Incremental),
         full_after: None,
@@ -99,7 +99,7 @@ fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Se
 }
 
 /// Repairs ranges one after another, each with the replicas that it has when its turn comes.
-async fn run(engine: &Engine, job: &Job, selected: &Selected, parts: Vec<Part>, how: How) {
+async fn run(engine: &Engine, job: &Job, selected: &Selected, parts: Vec<Part>, how: RepairOptions) {
     for planned in parts {
         if job.is_over.get() {
             return;

@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a node is asked for. Asking again changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct RepairRequest {
     /// Repairs that began at this second or later count.
     pub since: u32,
     /// The tables.
@@ -57,9 +57,9 @@ pub struct Left {
 }
 
 /// Repairs a node's ranges as requested, and returns what is left.
-pub type OnWanted = Box<dyn Fn(Wanted) -> Pin<Box<dyn Future<Output = Left>>>>;
+pub type OnRequest = Box<dyn Fn(RepairRequest) -> Pin<Box<dyn Future<Output = Left>>>>;
 
-impl Wanted {
+impl RepairRequest {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = self.since.to_be_bytes().to_vec();
         vint::put_unsigned(&mut out, self.tables.len() as u64);
@@ -162,7 +162,7 @@ impl Left {
 ///
 /// # Errors
 /// A sentence, when it does not answer.
-pub async fn want(rpc: &Rc<Rpc>, peer: &Peer, wanted: &Wanted) -> Result<Left, String> {
+pub async fn want(rpc: &Rc<Rpc>, peer: &Peer, wanted: &RepairRequest) -> Result<Left, String> {
     let answer = rpc.call(peer, 0, message::WANT, wanted.encode(), TIMEOUT).await;
     let answer = answer.map_err(|e| e.to_string())?;
     match decode_answer(&answer) {
@@ -172,7 +172,7 @@ pub async fn want(rpc: &Rc<Rpc>, peer: &Peer, wanted: &Wanted) -> Result<Left, S
     }
 }
 
-pub(crate) fn serve(wanted: Wanted) -> Reply {
+pub(crate) fn serve(wanted: RepairRequest) -> Reply {
     let repairs = Repairs::local();
     let Some(left) = repairs.wanted(wanted) else {
         return Reply::Err(RemoteError {
@@ -194,13 +194,13 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_read_as_written_and_earlier_forms_keep_their_bytes() {
-        let plain = Wanted {
+        let plain = RepairRequest {
             since: 7,
             tables: vec![TableId(Uuid::from_u128(9))],
             mode: None,
             selected: None,
         };
-        let with_mode = Wanted {
+        let with_mode = RepairRequest {
             mode: Some(IncrementalMode::Full),
             ..plain.clone()
         };
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(with_mode.encode(), [&plain.encode()[..], &[2]].concat());
         let mut all = vec![plain.clone(), with_mode.clone()];
         for (before, is_over) in [(&plain, false), (&with_mode, true)] {
-            all.push(Wanted {
+            all.push(RepairRequest {
                 selected: Some(Selected {
                     id: 5 << 100,
                     tokens: vec![-3, 3],
@@ -220,14 +220,14 @@ mod tests {
         }
         for wanted in all {
             let bytes = wanted.encode();
-            assert_eq!(Wanted::decode(&bytes), Ok(wanted));
-            assert!(Wanted::decode(&[&bytes[..], &[0]].concat()).is_err());
+            assert_eq!(RepairRequest::decode(&bytes), Ok(wanted));
+            assert!(RepairRequest::decode(&[&bytes[..], &[0]].concat()).is_err());
         }
     }
 
     #[test]
     fn more_tokens_than_there_may_be_are_refused() {
-        let tokens = |count: usize| Wanted {
+        let tokens = |count: usize| RepairRequest {
             since: 7,
             tables: Vec::new(),
             mode: None,
@@ -238,7 +238,7 @@ mod tests {
                 is_over: false,
             }),
         };
-        assert!(Wanted::decode(&tokens(SELECTED_MAX).encode()).is_ok());
-        assert!(Wanted::decode(&tokens(SELECTED_MAX + 1).encode()).is_err());
+        assert!(RepairRequest::decode(&tokens(SELECTED_MAX).encode()).is_ok());
+        assert!(RepairRequest::decode(&tokens(SELECTED_MAX + 1).encode()).is_err());
     }
 }
