@@ -252,8 +252,8 @@ impl Coordinator {
             self.end_batch(id, &view, &holders);
         }
         drop(writing);
-        // Nothing of it was sent when replicas died meanwhile; but it is noted, and a holder that does not hear
-        // otherwise writes it.
+        // If replicas died after the batch was noted, nothing of it was sent. But the note remains, and a holder that
+        // is not notified of the batch's end writes it.
         written.map_err(|e| match e {
             CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
                 tally: Tally {

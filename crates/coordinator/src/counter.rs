@@ -326,7 +326,7 @@ impl Coordinator {
             ..Manner::new(level, WriteKind::Counter, Atomicity::Mutation)
         };
         let told = self.write_from(Arc::clone(&view), added, manner).await;
-        // Whatever kept the others from being told, it is added here.
+        // Even if nothing was sent to the other replicas, the addition is done here.
         Ok(outcome.and(told.map_err(|error| match error {
             CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
                 tally: Tally {

@@ -188,8 +188,8 @@ impl Coordinator {
         view.fence.max(self.context.fenced_off.get())
     }
 
-    /// Waits until there is a newer view than this one; None when there is none in time, or when the cluster has given
-    /// up what this node had begun by then: replicas may have purged deletions that hide it.
+    /// Waits until there is a newer view than this one. None if there is none in time, or if the cluster has given up
+    /// what this node began under the older view: replicas may have purged deletions that hide it.
     pub(crate) async fn newer_view(&self, than: &ClusterView, until: Instant) -> Option<Arc<ClusterView>> {
         loop {
             let changed = self.context.view_changed.notified();

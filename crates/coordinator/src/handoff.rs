@@ -383,8 +383,8 @@ impl Coordinator {
         point
     }
 
-    /// Waits until all shards of this node have handed over, or dropped, what was noted before a sync point; false when
-    /// that has not come by then.
+    /// Waits until all shards of this node have handed over, or dropped, the hints noted before a sync point. False if
+    /// `patience` ends first.
     pub async fn wait_until_reached(point: SyncPoint, patience: Duration) -> bool {
         let point = Arc::new(point);
         let reached = on_all_shards(move |coordinator, hints| {

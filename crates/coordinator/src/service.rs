@@ -157,7 +157,7 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
             done.map_err(|e| stamp.or_moved(&store, e))?;
         }
     }
-    // What was truncated meanwhile may be there in part.
+    // If the table was truncated during the read, the answer may have a part of the removed rows.
     stamp.check(&store)?;
     let (live, tombstones) = stretch.met();
     trace::note(|| format!("Read {live} live rows and {tombstones} tombstone cells"));

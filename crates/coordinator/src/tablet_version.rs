@@ -106,7 +106,7 @@ mod tests {
                 }
             }
         }
-        // A driver checks a block at a time, so each must tell about 15 of 16 changes.
+        // A driver compares one block at a time, so each block must show about 15 of 16 changes.
         let from = version_of(&[a, b, c]);
         for block in 0..16 {
             let is_seen = |shard: &u16| (version_of(&[a, b, replica(2, *shard)]) ^ from) >> (4 * block) & 15 != 0;

@@ -54,7 +54,8 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node that stops waits for the others to take its last report.
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the others wait for the last report of a node that left with hand-over, counted from the second until which
-/// its previous report is complete. Meanwhile what was written since then is held as if the node were a member.
+/// its previous report is complete. During the wait they hold tombstones written since that second, as if the node were
+/// a member.
 const DEPARTURE_WAIT_SECONDS: u32 = 300;
 /// By how much clocks may differ, and a request be late, in seconds.
 const MARGIN_SECONDS: u32 = 10;

@@ -8,9 +8,10 @@
 //! | 16..18 | the verb, big-endian |
 //! | 18.. | the body of that verb |
 //!
-//! A replica notes its own steps and keeps them itself, as Cassandra's do: the answer has no place for them, and a
-//! replica that answers too late is the one whose steps are wanted. They are kept when its work ends, though the
-//! coordinator has stopped waiting. What keeps them is registered by the query engine ([`Coordinator::on_trace`]).
+//! A replica notes its own steps and keeps them itself, as Cassandra's do: the answer has no field for them, and the
+//! steps that matter most are those of a replica that answers too late. They are kept when its work ends, even if the
+//! coordinator has stopped waiting. The query engine registers the function that keeps them
+//! ([`Coordinator::on_trace`]).
 
 use std::future::Future;
 use std::rc::Rc;

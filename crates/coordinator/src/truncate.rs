@@ -11,13 +11,13 @@
 //! 3. A file beside the table's data says which truncation is done, durably ([`replica::TruncationMark`]).
 //! 4. The table's stores take requests again. The node reports the version as taken over.
 //!
-//! A crash anywhere before 3 leaves the older mark, so the start does all of it again before the table takes a request;
-//! nothing newer was written meanwhile. A crash after 3 leaves nothing to do.
+//! A crash anywhere before 3 leaves the older mark, so the start does all of it again before the table takes a request.
+//! No newer data is lost: the table takes none before 4. A crash after 3 leaves nothing to do.
 //!
-//! TRUNCATE is answered when every replica of the table has reported the version, those included that come to have a
-//! part of it. So what a read that begins later may ask, at any level, has forgotten the table or waits. A node that
-//! has no replica is not waited for: what it sends with an older view is refused. It knows then whether a replica did
-//! its part before the truncation (`flight.rs`): what none did is written again.
+//! TRUNCATE is answered when every replica of the table has reported the version, pending replicas included. So each
+//! replica that a later read may ask, at any level, has forgotten the table or waits. A node that has no replica is not
+//! waited for: what it sends with an older view is refused. It then knows whether a replica did its part before the
+//! truncation (`flight.rs`), and writes again what no replica did.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -436,8 +436,8 @@ impl Route {
             .all(|t| t.read_replicas().iter().any(|r| r.node == me) && t.transition.is_none());
         let is_only = has_all && map.tablets().all(|t| t.replicas.len() == 1);
         let is_changing = kind.may_change && is_changing(&map, &factors, locality);
-        // Of a tablet that has more copies than are wanted, a quorum is more than one, although it is one of those that
-        // are wanted.
+        // A changing tablet may have more copies than the factors say. A quorum of its copies is then more than one,
+        // even if a quorum by the factors is one.
         let is_one = |level| matches!(level, Consistency::Any | Consistency::One | Consistency::LocalOne);
         let met = |level| Requirement::of(level, &factors, locality.local_datacenter()).block_for() <= 1;
         let levels = Levels::that(|level| met(level) && (!is_changing || is_one(level)));

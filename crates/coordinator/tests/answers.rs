@@ -115,7 +115,7 @@ fn written_when_others_died(
     let mut cluster = Cluster::new(3, shape);
     let key = key(&cluster);
     (1..nodes).for_each(|node| cluster.kill(node));
-    // By then the ends of the connections are known.
+    // Node 0 notices that the connections have ended.
     cluster.simulation.run_for(SECOND);
     if one_is_missed {
         cluster.set_live(1, false);

@@ -1,6 +1,6 @@
-//! Whatever waits for a deletion, and wherever, is dated by the second that the deletion carries: no other replica
-//! forgets the tombstone meanwhile. The deletion may have been made long before the coordinator begins to send it: the
-//! request waited, or its process did.
+//! A deletion that a replica still lacks is dated by the second that it carries, wherever it waits, so no other replica
+//! purges the tombstone before that replica has it. The deletion may have been made long before the coordinator begins
+//! to send it: the request waited, or its process did.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -22,7 +22,7 @@ fn hears(cluster: &Cluster, node: usize, version: u64, fence: u64) {
 }
 
 /// A node hears of the cluster's metadata as of a command, from which version on requests are taken, and how many
-/// copies of the data there are by then.
+/// copies of the data that version has.
 fn hears_of_copies(cluster: &Cluster, node: usize, (version, fence): (u64, u64), factor: u16) {
     let host = HostId(Uuid::from_u128(node as u128 + 1));
     let tables = vec![cluster.table.id, counters().id];

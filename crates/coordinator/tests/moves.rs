@@ -136,8 +136,8 @@ fn a_coordinator_takes_its_own_share_in_the_next_view_where_the_others_sufficed(
     assert_eq!(missed, format!("{:?}", hints::Missed::default()));
 }
 
-/// Node 1 refuses a write at ALL as stale, the next attempt fails because node 2 is down by then, and the coordinator's
-/// own shard has not taken the write.
+/// Node 1 refuses a write at ALL as stale, the next attempt fails because node 2 is down, and the coordinator's own
+/// shard has not taken the write.
 #[test]
 fn a_share_that_the_coordinator_has_not_taken_when_the_last_attempt_fails_is_missed() {
     let mut cluster = cluster_with_hints();

@@ -153,8 +153,8 @@ async fn climb(node: &support::Local, key: &[u8]) -> bool {
     node.coordinator.cas(&request, &mut decide).await.unwrap_or(false)
 }
 
-/// Statements that raise two rows in turn, and serial reads of both meanwhile, on links whose latencies differ. How
-/// many reads saw rows that never stood side by side.
+/// Runs statements that raise two rows in turn, and serial reads of both rows at the same time, on links whose
+/// latencies differ. Returns how many reads saw two values that the rows never had together.
 fn torn_reads(seed: u64) -> usize {
     let mut cluster = Cluster::new(seed, Shape::default());
     let writers: Vec<_> = (0..3)

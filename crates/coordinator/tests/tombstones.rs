@@ -222,7 +222,7 @@ fn a_deleted_row_does_not_come_back_whatever_way_a_replica_missed_the_deletion()
                 assert_eq!(read, BTreeMap::new(), "{name}, at {level}");
             }
         }
-        // The read has told node 2: it has the tombstone, or has forgotten it together with the row.
+        // The reads have repaired node 2: it has the tombstone, or has purged it together with the row.
         let alone = reads(&mut cluster, &[2], Consistency::One);
         assert_eq!(alone, [BTreeMap::new()], "{name}");
         let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });

@@ -27,8 +27,8 @@ enum Beside {
     Additions,
 }
 
-/// A row is there, the table is truncated, and nodes read meanwhile. What the row's register is on each node
-/// afterwards; what was swapped in from nothing meanwhile is above 100.
+/// Writes 7 to a row's register, and truncates the table while two nodes run other requests. Returns what each node
+/// then reads of the register.
 fn after_a_truncation(seed: u64, delay: Duration, beside: Beside) -> Vec<u64> {
     let shape = Shape {
         hints: true,

@@ -255,7 +255,7 @@ impl Connection {
         end
     }
 
-    /// Tells the client why it is not read any more.
+    /// Answers with the reason why nothing more is read from the client.
     fn refuse_input(&self, message: String) {
         let mut out = Vec::new();
         let reply = Reply::to(&FrameHeader {

@@ -484,7 +484,7 @@ impl Connection {
             .as_ref()
             .is_some_and(|memory| memory.is_outgrown())
         {
-            // It begins anew.
+            // The result outgrew its trial: the caller executes the request again.
             return out;
         }
         self.server.note_latency(later);
@@ -582,7 +582,7 @@ impl Connection {
 }
 
 impl Server {
-    /// Counts what a socket read's requests came to that were answered at once, and times one such read in a number.
+    /// Counts the requests of a socket read that were answered at once, and times a sample of such reads.
     #[inline]
     fn note_batch(&self, batch: &mut Batch) {
         if batch.owned == 0 {
@@ -613,8 +613,8 @@ impl Server {
         }
     }
 
-    /// Counts whether a request that was not answered at once came to a shard or a node that has its partition: found
-    /// for one in a number.
+    /// Counts whether a request that was not answered at once reached a shard or a node that has its partition. Only
+    /// one in [`OWNER_EVERY`] such requests is looked at.
     fn note_later(&self, later: &Later) {
         if self.front.counts.note_later()
             && let Some((table, token)) = later.partition()
@@ -791,7 +791,7 @@ impl Later {
         Statements::One(Rc::clone(&self.prepared))
     }
 
-    /// Whether it may begin anew when its result is larger than expected.
+    /// Whether it may be executed again when its result is larger than expected.
     fn may_run_twice(&self) -> bool {
         let is_limited = match self.prepared.plan() {
             Some(Plan::Select(select)) => select.table.options.rate_limits.reads.is_some(),

@@ -44,7 +44,7 @@ impl Events {
         }
     }
 
-    /// Tells all that registered for an event of this type.
+    /// Sends an event to all connections that registered for its type.
     pub(crate) fn tell(&self, event: &ClusterEvent<'_>) {
         self.registered.borrow_mut().retain(|(outbox, version, events)| {
             let Some(outbox) = outbox.upgrade() else { return false };

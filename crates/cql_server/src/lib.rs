@@ -117,12 +117,13 @@ impl Server {
         self.events.tell(&events::of_member(event, native));
     }
 
-    /// Tells this shard's registered connections that client routes changed, named by connection and host id.
+    /// Sends this shard's registered connections the event that client routes changed. `changed` has the connection id
+    /// and the host id of each.
     pub fn client_routes_changed(&self, changed: &[(String, String)]) {
         events::client_routes(changed, |event| self.events.tell(event));
     }
 
-    /// Tells registered connections of a schema change.
+    /// Sends registered connections the event of a schema change.
     fn tell(&self, change: &SchemaChange) {
         self.events.tell(&ClusterEvent::Schema(respond::schema_change(change)));
     }

@@ -36,7 +36,7 @@ pub(crate) struct Agreed {
 pub(crate) enum TabletsRouting {
     /// Nothing.
     Untold,
-    /// The tablet of a statement that came to a shard which is none of its replicas.
+    /// The tablet of a statement that reached a shard without a replica of it.
     V1,
     /// The tablet of an EXECUTE whose client has another version of it.
     V2,

@@ -1,6 +1,6 @@
-//! Tells clients where tablets are: the extensions `TABLETS_ROUTING_V1` and `TABLETS_ROUTING_V2_EXPERIMENTAL`.
+//! Sends clients the locations of tablets: the extensions `TABLETS_ROUTING_V1` and `TABLETS_ROUTING_V2_EXPERIMENTAL`.
 //!
-//! With the first, a client whose request came to a shard without a replica receives the location of the tablet; such a
+//! With the first, a client whose request reached a shard without a replica receives the location of the tablet; such a
 //! request is never answered at once. With the second, each EXECUTE has four bits of the version that its client knows,
 //! and the answer has the location of the tablet if they are not those of the version here. The bits are compared
 //! before a statement is answered at once: a client that knows the right bits loses nothing, and any other has its
@@ -37,7 +37,7 @@ impl Connection {
         version.is_some_and(|version| !block.is_of(version))
     }
 
-    /// The location of a statement's tablet, if the client needs it: the request came to the wrong shard, or the client
+    /// The location of a statement's tablet, if the client needs it: the request reached the wrong shard, or the client
     /// has another version of the tablet.
     pub(crate) fn route(&self, reply: &Reply, partition: impl FnOnce() -> Option<(TableId, Token)>) -> Option<Payload> {
         let route = match (self.tablets_routing, reply.tablet_version_block) {

@@ -9,8 +9,8 @@
 //! - above [`Options::uninitialized_max`](crate::Options) of them further ones are *shed*: closed before anything of
 //!   them is read.
 //!
-//! The order matters as much as the number: were all of them served a little, all would be ready late, and clients that
-//! gave up meanwhile would come again.
+//! The order matters as much as the number: if all of them were served a little, all would be ready late, and clients
+//! that had given up waiting would connect again.
 //!
 //! Lives on each shard and sees that shard's connections.
 

@@ -8,8 +8,8 @@ use stdx::latencies::Latencies;
 
 /// One socket read in so many is timed.
 const SAMPLE_EVERY: u64 = 16;
-/// Of so many requests that were not answered at once it is found whether they came to an owner; a prime, so that no
-/// pattern of clients hides from it.
+/// One in so many requests that were not answered at once is checked for whether it reached an owner. A prime, so that
+/// no pattern of clients hides from it.
 pub const OWNER_EVERY: u64 = 7;
 
 /// What a shard counts of its clients' requests.
@@ -17,11 +17,11 @@ pub const OWNER_EVERY: u64 = 7;
 pub struct Counts {
     /// Requests for one partition that were answered in the call that brought them.
     pub at_once: Cell<u64>,
-    /// Requests for one partition that came to a shard that has it.
+    /// Requests for one partition that reached a shard that has it.
     pub owned: Cell<u64>,
-    /// Requests for one partition that came to another shard of a node that has it.
+    /// Requests for one partition that reached another shard of a node that has it.
     pub owned_by_node: Cell<u64>,
-    /// Requests for one partition that came to a node that does not have it.
+    /// Requests for one partition that reached a node that does not have it.
     pub foreign: Cell<u64>,
     /// Reads. Those that did not wait for a disk, a shard or a node are sampled; see the module.
     pub reads: Latencies,
@@ -49,8 +49,8 @@ impl Counts {
         reads.is_multiple_of(SAMPLE_EVERY).then_some(requests * SAMPLE_EVERY)
     }
 
-    /// Counts a request that is not answered at once. Whether it is to be found if it came to an owner: that then
-    /// counts for [`OWNER_EVERY`] requests.
+    /// Counts a request that is not answered at once. Returns whether the caller has to find out if it reached an
+    /// owner; the result then counts for [`OWNER_EVERY`] requests.
     #[inline]
     pub fn note_later(&self) -> bool {
         let number = self.later.get();

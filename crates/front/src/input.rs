@@ -141,7 +141,7 @@ impl Input {
         Ok(())
     }
 
-    /// Waits for `turn`, and looks meanwhile whether the client ends the connection, unless it has sent more requests.
+    /// Waits for `turn`. Fails if the client ends the connection first, unless it has sent more requests before that.
     pub(crate) async fn wait(&mut self, reader: &mut ReadHalf, turn: impl Future<Output = ()>) -> Result<(), Unread> {
         let mut turn = pin!(turn);
         let mut more = pin!(reader.read(Vec::with_capacity(WATCH_BYTES)));

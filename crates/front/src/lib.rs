@@ -125,7 +125,7 @@ pub struct Front {
     /// It never takes any again.
     is_ending: Cell<bool>,
     drain_begins: Notify,
-    /// Told while the node drains.
+    /// Notified of the end of each connection while the node drains.
     connection_ended: Notify,
     /// The connections that are open, and some that were.
     begun: RefCell<Vec<Weak<dyn Connection>>>,

@@ -74,7 +74,7 @@ pub struct Outbox {
     gone: Notify,
     /// The reader has ended: the writer ends when everything is sent.
     finishing: Cell<bool>,
-    /// No further requests are to be read: the writer tells the socket, which wakes the reader.
+    /// No further requests are read: the writer shuts down the reading half of the socket, which wakes the reader.
     ends_input: Cell<bool>,
 }
 

@@ -10,8 +10,8 @@ use crate::Front;
 /// A request that a shard works on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunningRequest {
-    /// Tells it from the others of the node: its shard, its client and the client's number for it. A front door gives
-    /// the last of them.
+    /// Distinguishes it from the node's other requests: its shard, its client and the client's number for it. A front
+    /// door gives the number alone.
     pub name: String,
     /// How long it waited for its turn.
     pub queued: Duration,

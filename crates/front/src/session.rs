@@ -29,7 +29,7 @@ pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 pub const IN_FLIGHT_MAX: usize = 1024;
 /// Bytes of answers that may wait for a client to read them.
 pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
-/// Bytes that the answers of a connection's waiting requests may come to, by estimate.
+/// Bytes that the answers of a connection's waiting requests may take, by estimate.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// What a request that runs has besides its bytes: a task.
@@ -59,7 +59,7 @@ pub struct Session {
     /// Answers on their way.
     pub outbox: Rc<Outbox>,
     in_flight: Semaphore,
-    /// Bytes that the answers of waiting requests may come to.
+    /// Bytes that the answers of waiting requests may take.
     pub(crate) answers: Semaphore,
     /// Memory that the next request takes: it was waited for.
     granted: Cell<Option<Permit>>,

@@ -5,13 +5,13 @@
 //!
 //! A result that outgrows its reservation takes more if there is more. If not, it waits for its *turn to grow*: one
 //! result at a time may exceed the limit, and only while the answers that clients have not taken leave memory. So
-//! results in the making come to the limit and one result more, and some read always proceeds. A result also grows
+//! results in the making take at most the limit and one result more, and some read always proceeds. A result also grows
 //! before a long row is read for it ([`RowMemory`]). A result that waits longer than [`GROWTH_WAIT_MAX`] fails as
 //! overloaded and frees its memory.
 //!
 //! A result of unknown size need not wait until there is memory for a large one: it may begin with a *trial*, a small
-//! reservation that never grows. If it is outgrown, what was read is dropped and the read begins anew with a
-//! reservation that may.
+//! reservation that never grows. If the result outgrows it, what was read is dropped, and the read starts again with a
+//! reservation that may grow.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -101,7 +101,7 @@ impl ResultMemory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What reservations of this size may come to with all others.
+    /// Bytes of all reservations up to which one of this size is granted.
     const fn limit(&self, is_small: bool) -> usize {
         if is_small {
             self.bytes_max

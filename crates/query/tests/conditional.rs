@@ -63,7 +63,7 @@ async fn value(engine: &Rc<Engine>) -> i32 {
     }
 }
 
-/// Increments until it has done so `INCREMENTS` times; tells each success as it is answered.
+/// Increments `INCREMENTS` times, each until it succeeds. Calls `told` with each new value when it is answered.
 async fn client(engine: Rc<Engine>, mut told: impl FnMut(i32)) {
     let mut have = 0;
     for _ in 0..INCREMENTS {
@@ -184,7 +184,7 @@ fn statements_that_wait_for_their_turn_are_not_decided_alone_when_a_fence_came_m
                 let engine = engine.clone();
                 runtime::spawn(async move { try_execute(&engine, text, serial).await })
             });
-            // The first has its turn and reads from the disk by then.
+            // After this the first has its turn and reads from the disk.
             runtime::yield_now().await;
             assert_eq!(engine.coordinator.contended_partitions(), 1);
             engine.coordinator.set_fenced_off(engine.coordinator.view().version + 1);

@@ -209,7 +209,7 @@ fn check_round_trip(schema: &Schema) {
                 );
             }
             assert_eq!(copy.options, t.options, "{}.{}", k.name, t.name);
-            // Column numbers tell the order of ALTERs, which the text does not.
+            // Column ids follow the order of earlier ALTERs, which the text does not record.
             let without_ids = |t: &Table| -> Vec<Column> {
                 t.columns
                     .iter()

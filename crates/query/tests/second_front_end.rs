@@ -528,7 +528,7 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
             ];
             assert_eq!(page.sink.rows, [row], "the row of device {device}");
         }
-        // The same in one call, where this shard has the row.
+        // One call reads a row if this shard has it.
         let Plan::Select(point) = plan_of(columns_of(&[VALUE], row_of(5, 1))) else {
             panic!("it was built as a read");
         };

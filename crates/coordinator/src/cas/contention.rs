@@ -87,7 +87,7 @@ pub(crate) enum QueueTurn {
     There(Ending),
 }
 
-/// Tells the shard of the queue that the turn has ended.
+/// Notifies the queue's shard, when dropped, that the turn has ended.
 pub(crate) struct Ending {
     coordinator: Rc<Coordinator>,
     view: Arc<ClusterView>,

@@ -140,8 +140,8 @@ impl OwnRow {
 
 impl LoadedRow {
     /// Runs `f` as [`OwnRow::read`] does on the row that was loaded and what memory has of it. None: this shard no
-    /// longer satisfies reads of the level alone, its files changed meanwhile, or the row has to be read in the general
-    /// way.
+    /// longer satisfies reads of the level alone, its files have changed since the row was loaded, or the row has to be
+    /// read in the general way.
     pub fn read<R>(
         &self,
         coordinator: &Coordinator,

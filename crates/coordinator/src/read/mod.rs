@@ -5,8 +5,8 @@
 //! it before the merged block is returned. The rest of the read continues in that way.
 //!
 //! A read of tokens goes piece by piece: neighbouring tokens that have the same replicas. When a replica takes no
-//! requests of the view any more (`fence.rs`), what was not returned yet is read again in the next view, cut anew into
-//! pieces.
+//! requests of the view any more (`fence.rs`), what was not returned yet is read again in the next view, by the pieces
+//! of that view.
 
 pub(crate) mod digest;
 pub(crate) mod fan;

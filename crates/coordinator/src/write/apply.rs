@@ -29,8 +29,8 @@ use crate::{Coordinator, Timeouts};
 /// out.
 const TRUNCATION_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long a request waits for a tablet that moves or is split. As long as the most patient request of one partition:
-/// this shard is not told which timeout the request has, and its coordinator stops waiting by itself.
+/// How long a request waits for a tablet that moves or is split: the longest timeout of requests for one partition.
+/// This shard does not know the request's own timeout, and the coordinator stops waiting by itself.
 fn move_wait_max() -> Duration {
     let timeouts = runtime::local::<Coordinator>().map_or_else(Timeouts::default, |coordinator| coordinator.timeouts());
     timeouts.read.max(timeouts.write).max(timeouts.counter)
@@ -117,7 +117,7 @@ pub async fn apply(
         let written = match aside {
             Some(aside) => match shard.write_aside(now, aside) {
                 Ok(Some(logged)) => Ok(logged),
-                // Its tablet has left meanwhile.
+                // A tablet has left since the merge: merge again.
                 Ok(None) => continue,
                 Err(error) => Err(error),
             },

@@ -1,8 +1,9 @@
-//! Writes and read repairs that may take longer than reports of tombstones take for granted (`tombstones.rs`).
+//! Writes and read repairs that may take longer than reports of tombstones allow for (`tombstones.rs`).
 //!
-//! A write that reaches a replica late, or a read that repairs it late, may bring back what was deleted since it began,
-//! if the tombstones are gone by then. So a node's report is complete only until the oldest of these began. Requests
-//! with the timeouts of the node's options need no mention: reports are late by more than those.
+//! A write that reaches a replica late, or a read that repairs it late, may bring back data that was deleted since the
+//! write or read began, if the tombstones have already been purged. So a node's report is complete only until the
+//! oldest of these began. Requests with the timeouts of the node's options are not recorded here: reports are late by
+//! more than those timeouts.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

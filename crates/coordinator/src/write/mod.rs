@@ -177,7 +177,7 @@ pub(crate) struct Write {
     failures: Vec<(Replica, TargetError)>,
     /// Replicas whose outcome is unknown, besides those that have not answered.
     unknown: SmallVec<[Replica; 2]>,
-    /// Replicas that were not asked, had no room, wanted a newer view, or were sent nothing for want of a connection.
+    /// Replicas that were not asked, were overloaded, refused the request as stale, or had no connection to this node.
     /// They get hints unless the request is answered as not done anywhere.
     put_off: SmallVec<[Replica; 2]>,
     /// Replicas that will never take their share. They get hints if others may have taken theirs: a replica with an

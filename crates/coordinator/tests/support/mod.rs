@@ -706,7 +706,7 @@ impl Cluster {
         );
     }
 
-    /// Tells the other nodes whether a node lives: what a failure detector does.
+    /// Sets on all nodes whether they believe a node to be alive, as a failure detector does.
     pub fn set_live(&mut self, node: usize, is_live: bool) {
         let number = self.topology.number(self.machines[node].host).expect("it is a member");
         for seen in self.machines.iter().flat_map(|machine| &machine.shards) {
@@ -736,7 +736,7 @@ impl Cluster {
         takes
     }
 
-    /// Fills a node's disk, or empties it, and tells these nodes so: what detector messages do.
+    /// Sets on these nodes whether they take a node's disk for full, as detector messages do.
     pub fn announce_disk(&mut self, node: usize, is_full: bool, hearers: &[usize]) {
         let number = self.topology.number(self.machines[node].host).expect("it is a member");
         for hearer in hearers {

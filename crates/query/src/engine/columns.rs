@@ -60,7 +60,7 @@ pub(super) struct Counter {
     pub(super) written_at: i64,
 }
 
-/// What the living elements of a counter come to.
+/// The sum of a counter's living elements, and the latest of their clocks.
 #[inline]
 pub(super) fn count(elements: LiveElements<'_>) -> Counter {
     let nothing = Counter {

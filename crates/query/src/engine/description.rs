@@ -1,7 +1,7 @@
 //! Pages of DESCRIBE.
 //!
-//! A description is made anew for each page, so it must be of the same schema. Paging state: u8 1, 16 bytes version of
-//! the schema, u32 how many rows the client has, big endian.
+//! Each page makes the description again, so all pages must be of the same schema. Paging state: u8 1, 16 bytes version
+//! of the schema, u32 how many rows the client has, big endian.
 
 use uuid::Uuid;
 

@@ -1,10 +1,11 @@
 //! Groups of rows beside the data: what `GROUP BY` over many partitions finds, part by part.
 //!
-//! A group does not reach beyond its partition, so each span of tokens has its groups for itself. One that a step has
-//! cut in two is joined where the steps are. It is worth it where a page has all groups: each span is read to its end
-//! at once, and what does not fit in the page would be read again for the next one. [`Engine::expects_few_groups`]
-//! tells by the partitions that this shard has. It may be wrong, so groups take [`GROUP_BYTES_MAX`] at most: beyond it
-//! they are dropped, and one scan makes the page, as if nothing had been asked for.
+//! A group does not reach beyond its partition, so each span of tokens has its groups for itself. A group that a step
+//! has cut in two is joined by the shard that asked for the steps. This is worth it if the page has all groups: each
+//! span is read to its end at once, and what does not fit in the page would be read again for the next one.
+//! [`Engine::expects_few_groups`] estimates that from the partitions of this shard. The estimate may be wrong, so
+//! groups take [`GROUP_BYTES_MAX`] at most: beyond it they are dropped, and one scan makes the page, as if nothing had
+//! been asked for.
 
 use plan::selection::{AggregateState, get_value, put_value};
 use plan::{RowSink, SelectPlan};
@@ -21,10 +22,10 @@ use super::page::Consumer;
 
 /// Memory that the groups of one page may take before they are given to it.
 pub(super) const GROUP_BYTES_MAX: usize = 64 << 20;
-/// Where neither page nor LIMIT says how many groups are wanted, a table with more partitions is one scan.
+/// A table with more partitions is read by one scan, even if page and LIMIT take more groups.
 const GROUPS_EXPECTED_MAX: u64 = 100_000;
 
-/// What a part of the rows comes to.
+/// What was aggregated of a part of the rows.
 #[derive(Clone, Debug)]
 pub(super) enum Found {
     /// All of them are one group.
@@ -159,8 +160,8 @@ impl Found {
 }
 
 impl Engine {
-    /// Whether the groups of a whole table may all fit in the page, as far as this shard can tell by how many
-    /// partitions it has of how many tokens.
+    /// Whether the groups of a whole table may all fit in the page, estimated from the number of partitions and of
+    /// tokens that this shard has.
     pub(super) fn expects_few_groups(&self, table: TableId, consumer: &Consumer<impl RowSink>) -> bool {
         let wanted = consumer.groups_wanted().min(GROUPS_EXPECTED_MAX);
         let (partitions, tokens) = self.coordinator.own_density(table);

@@ -19,19 +19,19 @@ pub struct TabletPlace {
     pub replicas: Vec<(HostId, u16)>,
 }
 
-/// Where a statement on one partition came to.
+/// Which shard received a statement on one partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CameTo {
-    /// To a shard that has the partition.
+    /// A shard that has the partition.
     Owner,
-    /// To another shard of a node that has it: as near as a driver comes that does not know of shards.
+    /// Another shard of a node that has it: a driver that does not know of shards can do no better.
     OwningNode,
-    /// To a node that does not have it.
+    /// A shard of a node that does not have it.
     Elsewhere,
 }
 
 impl Engine {
-    /// Where a statement on a partition came to; None for tables that each node has for itself.
+    /// Whether this shard, or else this node, has a partition; None for tables that each node has for itself.
     pub fn came_to(&self, table: TableId, token: Token) -> Option<CameTo> {
         self.coordinator.with_view(|view| {
             let replicas = view.route(table)?.map.tablet_of(token).replicas;

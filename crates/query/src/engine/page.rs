@@ -58,11 +58,11 @@ pub struct PageRequest {
 pub enum Flow {
     /// It continues.
     Continue,
-    /// Nothing more of this partition is wanted.
+    /// Nothing more of this partition is needed.
     SkipPartition,
     /// The page is full.
     PageFull,
-    /// The limit is reached: nothing more is wanted at all.
+    /// The limit is reached: no further row is needed, of any partition.
     Done,
 }
 
@@ -810,7 +810,7 @@ impl<S: RowSink> Consumer<S> {
         self.partition_has_rows
     }
 
-    /// What was aggregated so far of a statement without groups; the next row begins anew.
+    /// Takes what was aggregated so far of a statement without groups. The next row starts a new aggregate.
     fn take_group(&mut self, plan: &SelectPlan) -> AggregateState {
         self.group.take().unwrap_or_else(|| plan.selection.new_group())
     }
@@ -835,7 +835,7 @@ impl<S: RowSink> Consumer<S> {
         self.group_bytes as u64 >= self.limits.page_bytes
     }
 
-    /// What was aggregated so far; the next row begins anew.
+    /// Takes what was aggregated so far. The next row starts a new aggregate.
     pub(super) fn take_found(&mut self, plan: &SelectPlan) -> Found {
         if self.groups.is_none() {
             return Found::All(self.take_group(plan));

@@ -37,7 +37,7 @@ pub enum Position {
     },
 }
 
-/// What the server tells itself by way of the client.
+/// What the server needs for the next page. The client keeps it, and sends it back to ask for that page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PagingState {
     /// [`statement_hash`] of the statement whose page it ends; None in version 1.

@@ -36,8 +36,8 @@ use crate::QueryError;
 /// Prepared statements that a node remembers.
 const STATEMENTS_MAX: usize = 10_000;
 
-/// How often a statement is compiled again because the schema changed meanwhile; the last time nothing else runs in
-/// between.
+/// How often a statement is compiled at most until it is ready. It is compiled again if the schema or the guardrails
+/// changed during the compilation; nothing else runs during the last one.
 const COMPILATIONS_MAX: u32 = 4;
 
 /// Ids that a node remembers to be asked for in vain.
@@ -393,7 +393,8 @@ impl Engine {
         let unprepared = || QueryError::Unprepared(id.to_vec());
         let id: PreparedId = id.try_into().map_err(|_| unprepared())?;
         let text = self.node.statements.find(&id).ok_or_else(unprepared)?;
-        // A statement that no longer compiles is forgotten: preparing it again tells the client why.
+        // A statement that no longer compiles counts as unprepared: the client prepares it again, and learns why it
+        // fails.
         let mut prepared = self
             .compiled(id, text.text, text.keyspace.as_deref())
             .map_err(|_| unprepared())?;

@@ -423,7 +423,7 @@ impl Engine {
             }
             sink = S::default();
         }
-        // Unless the files changed meanwhile, or the row has no room in the cache.
+        // The row is in memory now, unless the files have changed since or the row cache has no memory for it.
         match run.with_unpreempted(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
             PointOutcome::Rows(rows) => Ok(Some(Page::of_point(rows, sink))),
             PointOutcome::Unconfirmed(rows) => {

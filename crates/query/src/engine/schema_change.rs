@@ -59,7 +59,7 @@ pub enum KeepError {
 /// Lives on shard 0.
 pub trait SchemaKeeper {
     /// Makes `next` the schema, if the present one has the version `base`. Resolves when all shards of this node have
-    /// it, with what to tell the user.
+    /// it, with warnings for the user.
     fn change(
         &self,
         base: Uuid,
@@ -198,7 +198,7 @@ impl Engine {
         self.prepared.clear();
     }
 
-    /// Tells this shard's clients what changed of the schema.
+    /// Notifies this shard's clients of changes of the schema.
     pub fn tell_changes(&self, changes: &[SchemaChange]) {
         if let Some(listener) = &*self.listener.borrow() {
             changes.iter().for_each(listener);

@@ -1,10 +1,10 @@
 //! How many tombstones a page of a read may meet before its client is warned, before the page ends, and before the read
 //! fails; and how many living rows it may examine in vain.
 //!
-//! A [`TombstoneCount`] travels with the consumer of a page from shard to shard. It counts what the replicas' answers
-//! come to when they are merged: rows of which nothing lives, range tombstones, deleted partitions. Deleted cells of
-//! living rows are not counted, and a read of one row by its whole key counts nothing. Rows that live cost nothing: the
-//! count is touched only where a tombstone is met.
+//! A [`TombstoneCount`] travels with the consumer of a page from shard to shard. It counts after the replicas' answers
+//! are merged: rows of which nothing lives, range tombstones, deleted partitions. Deleted cells of living rows are not
+//! counted, and a read of one row by its whole key counts nothing. Rows that live cost nothing: the count is touched
+//! only where a tombstone is met.
 //!
 //! A page is cut after a row or a partition, so the coordinator cuts it, not the replicas: each replica answers stretch
 //! by stretch, and what one has not answered for is asked again.
@@ -31,7 +31,7 @@ pub struct PageLimits {
     pub page_bytes: u64,
     /// Of a read without pages: the bytes of its result above which its client is warned.
     pub unpaged_bytes_warn: u64,
-    /// The bytes of a result above which the read fails. No page comes to so many but one row.
+    /// The bytes of a result above which the read fails. A page ends long before that, unless one row is so large.
     pub result_bytes: u64,
 }
 

@@ -84,7 +84,7 @@ impl Engine {
     async fn keep_events(self: &Rc<Self>, trace: &Trace) -> Result<(), String> {
         let (address, port) = self.coordinator.own_address();
         let thread = format!("shard {}", runtime::shard().0);
-        // Chance tells the events of two shards apart, the clock sequence those of one.
+        // A random number distinguishes the events of two shards, the clock sequence those of one shard.
         let node = *runtime::random_u64()
             .to_be_bytes()
             .first_chunk()

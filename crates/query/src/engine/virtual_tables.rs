@@ -43,7 +43,7 @@ impl BlockSource for ScanBlocks<'_> {
 }
 
 impl Engine {
-    /// Reads a page of a virtual table. Each page gathers the facts anew.
+    /// Reads a page of a virtual table. Each page gathers the facts again.
     pub(super) async fn read_virtual<S: PageSink>(
         self: &Rc<Self>,
         source: &dyn VirtualTable,

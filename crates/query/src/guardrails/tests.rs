@@ -67,7 +67,7 @@ fn apply(schema: &Schema, statement: &str) -> Schema {
     outcome.expect("it fits").expect("it changes something").schema
 }
 
-/// What a change of the schema comes to: its warnings, or the refusal.
+/// The outcome of a change of the schema: its warnings, or the refusal.
 fn change(limits: &SchemaGuardrails, base: &Schema, statement: &str) -> String {
     let told = check_definition(limits, &definition(base, statement)).and_then(|mut warnings| {
         warnings.extend(check_change(limits, base, &apply(base, statement))?);
@@ -215,7 +215,7 @@ fn tables_are_counted_and_their_options_looked_at() {
     );
 }
 
-/// What the execution of a statement comes to, at second 1,000 of the clock, with pages of 100 rows: warnings or the
+/// The outcome of executing a statement at second 1,000 of the clock, with pages of 100 rows: its warnings, or the
 /// refusal.
 fn run(guardrails: &Guardrails, text: &str, consistency: Consistency) -> String {
     let compiled = cql_compiler::compile(text, &base(), Some("ks")).expect("it fits");

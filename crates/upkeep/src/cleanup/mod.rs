@@ -169,9 +169,9 @@ async fn on_shard(base: TableId, kept: Vec<TableId>, origin: &Origin) -> Result<
         };
         if !ranges.is_empty() && has_any(&store, &ranges) {
             let task = streaming::kinds::make_room(engine.coordinator.shard(), &store, origin);
-            // The ranges may come to belong here while the removal waits for its compaction turn, and then what was
-            // copied into them must stay; once it has the turn, the removal by which the next change begins waits for
-            // it.
+            // The ranges may become this node's own while the removal waits for its compaction turn; what was copied
+            // into them must then stay. Once the removal has the turn, they cannot: the next change of the ring begins
+            // with a removal of its own, which waits for the turn.
             let are_foreign = || foreign(&engine, base).as_ref() == Some(&ranges);
             let discarded = engine
                 .coordinator

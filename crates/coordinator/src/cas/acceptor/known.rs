@@ -5,7 +5,7 @@ use paxos::{Ballot, Proposal, State};
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 
-/// What tells two states of a partition apart: at one ballot there is one proposal, with its mutation or without.
+/// What distinguishes two states of a partition. At one ballot there is one proposal, with its mutation or without.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) promised: Ballot,

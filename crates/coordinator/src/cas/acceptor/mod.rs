@@ -375,8 +375,8 @@ pub(crate) async fn forget(shard: &Rc<Shard>, acceptor: &Rc<Acceptor>, table: Ta
         }
     };
     let mut is_changed = false;
-    // First those in memory: what was only learned has no row yet. One that leaves memory meanwhile has been forgotten,
-    // or gets a row.
+    // First the states in memory: what was only learned has no row yet. A state that leaves memory during this loop has
+    // been forgotten, or gets a row, which the scan finds.
     for key in acceptor.keys_of(table) {
         is_changed |= forget(key).await?;
         if runtime::should_yield() {

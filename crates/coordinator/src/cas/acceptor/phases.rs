@@ -323,7 +323,8 @@ pub(super) struct AwaitingSync {
 }
 
 impl Acceptor {
-    /// Tells an answer when everything that was written is durable. Those that come while a sync runs share the next.
+    /// Gives an answer once everything that was written is durable. Answers that arrive during a sync share the next
+    /// one.
     fn tell_when_synced(self: &Rc<Self>, shard: &Rc<Shard>, mark: LogMark, waiter: Waiter) {
         let awaiting = &self.awaiting_sync;
         let is_first = {
