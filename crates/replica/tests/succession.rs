@@ -427,7 +427,7 @@ fn a_removal_of_ranges_that_waits_while_its_tablet_is_split_removes_nothing() {
         runtime::sleep(Duration::from_millis(1)).await;
         step(&shard, &ranges[0]).await;
         let refused = removal.await.expect_err("its tablet has left");
-        assert!(refused.contains("cut otherwise"), "{refused}");
+        assert!(refused.contains("boundaries of the tablets have changed"), "{refused}");
         assert_eq!(local.rows().await.len(), KEYS as usize);
         local.flush().await;
         local.compact().await;

@@ -553,7 +553,7 @@ fn an_unfinished_or_refused_sstable_leaves_no_file_behind() {
     let mut writer = Writer::create(&dir.0, 1, &table, options()).expect("an empty directory");
     writer.append(&block).expect("room on the disk");
     let error = writer.append(&block).expect_err("a partition twice");
-    assert!(error.to_string().contains("does not sort behind"), "{error}");
+    assert!(error.to_string().contains("does not sort after"), "{error}");
     let error = writer
         .append(&long_partition(&table, b"zz", 1, 1))
         .expect_err("after an error");
