@@ -48,10 +48,10 @@ def test_every_line_of_a_json_log_is_an_object():
         node.remove()
     table = next(line for line in lines if "CREATE TABLE k.t" in line["message"])
     assert (table["level"], table["module"].split("::")[0]) == ("info", "cql_server"), table
-    told = [line["message"] for line in lines if line["level"] == "debug" and line["module"] == "replica::activity"]
+    told = [line["message"] for line in lines if line["level"] == "debug" and line["module"] == "replica::metrics::activity"]
     assert any(message.startswith("flushed a memtable of k.t: ") and "-big-Data.db" in message for message in told), told
     # The node ends within the minute that a summary is of, which is then shorter.
-    told = [line["message"] for line in lines if line["level"] == "info" and line["module"] == "replica::activity"]
+    told = [line["message"] for line in lines if line["level"] == "info" and line["module"] == "replica::metrics::activity"]
     assert any(re.fullmatch(r"flushed \d+ memtables? of \d+ tables?, .* (bytes|KiB), in \d+ s", message) for message in told), told
     assert {line["shard"] for line in lines} >= {None, 0}, "lines of shards and of other threads"
     assert lines[-1]["message"].startswith("drained"), lines[-1]
