@@ -76,6 +76,57 @@ fn on_shard(test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
     assert!(sim.run_until_ended(node, Duration::from_secs(3600)), "it did not end");
 }
 
+/// A row that IN names by its whole key is read from a file once, and what is written later is seen all the same.
+#[test]
+fn rows_that_in_names_whole_go_into_the_row_cache() {
+    on_shard(async |engine: Rc<Engine>| {
+        let write = async |text: &str| {
+            ask(&engine, text, Vec::new(), &Request::default()).await.expect(text);
+        };
+        for k in 0..4 {
+            write(&format!(
+                "INSERT INTO t (k, c, s, v) VALUES ({k}, 1, {}, {})",
+                10 + k,
+                20 + k
+            ))
+            .await;
+            write(&format!("INSERT INTO t (k, c, v) VALUES ({k}, 2, 0)")).await;
+        }
+        engine.coordinator.shard().flush_all().await.expect("it flushes");
+        let cached = || engine.coordinator.shard().row_cache_budget.bytes();
+        let text = "SELECT k, c, s, v FROM t WHERE k IN ? AND c = 1";
+        let keys = [ints(0..5)];
+        let in_files: Vec<Vec<i32>> = (0..4).map(|k| vec![k, 1, 10 + k, 20 + k]).collect();
+        let bypassing = numbers(&engine, &format!("{text} BYPASS CACHE"), &keys, None).await;
+        assert_eq!(
+            (bypassing, cached()),
+            (in_files.clone(), 0),
+            "it leaves the cache as it is"
+        );
+        assert_eq!(numbers(&engine, text, &keys, None).await, in_files);
+        let after_one = cached();
+        assert!(after_one > 0, "no row was cached");
+        assert_eq!(numbers(&engine, text, &keys, Some(1)).await, in_files, "page by page");
+        assert_eq!(cached(), after_one, "a row was cached a second time");
+        write("UPDATE t SET v = 99 WHERE k = 0 AND c = 1").await;
+        write("UPDATE t SET s = 98 WHERE k = 1").await;
+        write("DELETE FROM t WHERE k = 2 AND c < 2").await;
+        write("DELETE FROM t WHERE k = 3").await;
+        let now = vec![vec![0, 1, 10, 99], vec![1, 1, 98, 21]];
+        assert_eq!(
+            numbers(&engine, text, &keys, None).await,
+            now,
+            "what memory has is merged with the cache"
+        );
+        engine.coordinator.shard().flush_all().await.expect("it flushes");
+        assert_eq!(
+            numbers(&engine, text, &keys, None).await,
+            now,
+            "a flush replaces what was cached"
+        );
+    });
+}
+
 #[test]
 fn partitions_that_are_not_there_are_passed_over_with_all_their_rows() {
     on_shard(async |engine: Rc<Engine>| {
