@@ -54,9 +54,7 @@ impl std::fmt::Display for Malformed {
 }
 
 pub(crate) fn sized<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8], Malformed> {
-    let len = reader.get_vint().map_err(|_| Malformed(what))?;
-    let len = usize::try_from(len).map_err(|_| Malformed(what))?;
-    reader.get_slice(len).map_err(|_| Malformed(what))
+    reader.get_sized().map_err(|_| Malformed(what))
 }
 
 pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -24,17 +24,13 @@ use topology::{Consistency, Unavailable};
 use types::Token;
 
 use super::{Malformed, ResumePoint, Span, StepFound, Work, step};
+use crate::message::put_sized;
 use crate::{Coordinator, CoordinatorError, Tally};
 
 /// The format of requests.
 const REQUEST_FORMAT: u8 = 1;
 /// The format of answers.
 const ANSWER_FORMAT: u8 = 1;
-
-fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
-    vint::put_unsigned(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
 
 fn text(reader: &mut Reader<'_>) -> Result<String, Malformed> {
     String::from_utf8(reader.get_sized()?.to_vec()).map_err(|_| Malformed)

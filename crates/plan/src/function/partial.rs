@@ -124,14 +124,14 @@ impl Accumulator {
             Self::Extreme { best, .. } => {
                 *best = match reader.get_u8()? {
                     0 => None,
-                    _ => Some(sized(reader)?.to_vec()),
+                    _ => Some(reader.get_sized()?.to_vec()),
                 };
             }
             Self::User(user) => {
                 user.has_rows = reader.get_u8()? != 0;
                 user.state = match reader.get_u8()? {
                     0 => None,
-                    _ => Some(sized(reader)?.to_vec()),
+                    _ => Some(reader.get_sized()?.to_vec()),
                 };
             }
             Self::Total { total, rows, .. } => {
@@ -140,7 +140,7 @@ impl Accumulator {
                     _ => Some(i64::from_le_bytes(reader.get_array()?)),
                 };
                 match total {
-                    Total::Integer(sum) => *sum = BigInt::from_signed_bytes_be(sized(reader)?),
+                    Total::Integer(sum) => *sum = BigInt::from_signed_bytes_be(reader.get_sized()?),
                     Total::Floating(total) => {
                         for part in [&mut total.sum, &mut total.lost, &mut total.simple] {
                             *part = f64::from_le_bytes(reader.get_array()?);
@@ -179,18 +179,13 @@ fn put_decimal(out: &mut Vec<u8>, decimal: &Decimal) {
 
 fn decimal(reader: &mut Reader<'_>) -> Result<Decimal, Truncated> {
     let scale = i32::from_le_bytes(reader.get_array()?);
-    let unscaled = BigInt::from_signed_bytes_be(sized(reader)?);
+    let unscaled = BigInt::from_signed_bytes_be(reader.get_sized()?);
     Ok(Decimal { unscaled, scale })
 }
 
 fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
     vint::put_unsigned(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
-}
-
-fn sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Truncated> {
-    let len = reader.get_vint()?;
-    reader.get_slice(usize::try_from(len).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
