@@ -210,7 +210,7 @@ impl Coordinator {
             trace::note(|| {
                 let reader =
                     reader.map_or_else(|| "this shard".to_owned(), |reader| Self::name(&gathering.view, reader));
-                format!("Aggregating {} ranges of tokens on {reader}", tasks.len())
+                format!("{} {} ranges of tokens on {reader}", W::ACTIVITY, tasks.len())
             });
             let (coordinator, gathering) = (self.clone(), gathering.clone());
             let worker: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
@@ -255,7 +255,7 @@ impl Coordinator {
             match reader {
                 Some(replica) if !W::is_final(&error) => {
                     log::debug!(
-                        "node {:?} shard {} does not aggregate: {error}",
+                        "node {:?} shard {} does not do its part: {error}",
                         replica.node,
                         replica.shard
                     );

@@ -97,6 +97,9 @@ pub trait Work: Clone + Send + 'static {
     /// The number of this kind of work in messages.
     const KIND: u8;
 
+    /// What shards do, as a trace says it.
+    const ACTIVITY: &'static str;
+
     /// What other nodes are sent; None when they cannot do it: then this shard does what is theirs.
     fn encode(&self) -> Option<Vec<u8>>;
 

@@ -81,12 +81,12 @@ impl Coordinator {
         durable(&self.context.shard, unsynced.0).await
     }
 
-    /// Notifies `whom` when what the log has at a place may be acknowledged.
-    pub(crate) fn acknowledge_committed(self: &Rc<Self>, place: LogPlace, whom: Acknowledgement) {
+    /// Sends an acknowledgement as soon as the log has committed what it has at a place.
+    pub(crate) fn acknowledge_committed(self: &Rc<Self>, place: LogPlace, acknowledgement: Acknowledgement) {
         let commits = &self.write.commits;
         let is_first = {
             let mut waiting = commits.waiting.borrow_mut();
-            waiting.push(whom);
+            waiting.push(acknowledgement);
             waiting.len() == 1
         };
         // What was applied before is acknowledged again when it is asked for again: its position is an earlier one.

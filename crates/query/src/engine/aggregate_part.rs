@@ -59,6 +59,7 @@ impl Work for Aggregate {
     type Error = QueryError;
 
     const KIND: u8 = 1;
+    const ACTIVITY: &'static str = "Aggregating";
 
     /// None also when nodes of an earlier release would not know a function.
     fn encode(&self) -> Option<Vec<u8>> {
