@@ -7,11 +7,15 @@ use types::Token;
 use crate::node::{Liveness, Locality};
 use crate::tablet_map::{Replica, ReplicaList, Selector, Stage, Tablet};
 
-/// Dead or not, how far, and the place among the replicas.
-type Rank = (bool, u8, usize);
+/// How good a replica is to read from, the best first: what it is (the bits below), how far, and its place among the
+/// replicas.
+type Rank = u32;
+/// Bits of the place.
+const PLACE_BITS: u32 = 16;
 /// A replica that takes no writes, or none that add data, ranks as farther than any other: a read that finds it stale
 /// could not repair it, or would make its disk fuller.
-const REFUSES_WRITES: u8 = 1 << 4;
+const REFUSES_WRITES: Rank = 1 << 30;
+const IS_DEAD: Rank = 1 << 31;
 
 impl<'m> Tablet<'m> {
     /// The replicas that are read.
@@ -59,23 +63,28 @@ impl ReadTargets {
     #[inline]
     #[must_use]
     pub fn new(tablet: &Tablet<'_>, token: Token, locality: &Locality, liveness: &Liveness) -> Self {
-        let mut keyed: SmallVec<[(Rank, Replica); 6]> = SmallVec::new();
+        let mut ranked: SmallVec<[(Rank, Replica); 6]> = SmallVec::new();
         let mut live = 0;
-        for (at, replica) in tablet.read_replicas().iter().enumerate() {
-            let is_dead = !liveness.is_live(replica.node);
-            live += usize::from(!is_dead);
-            let refuses = !is_dead && !liveness.takes_growth(replica.node);
-            let far = locality.proximity(replica.node) as u8 + if refuses { REFUSES_WRITES } else { 0 };
-            keyed.push(((is_dead, far, at), *replica));
+        for (place, replica) in (0..).zip(tablet.read_replicas()) {
+            let mut rank = (locality.proximity(replica.node) as Rank) << PLACE_BITS | place;
+            if !liveness.is_live(replica.node) {
+                rank |= IS_DEAD;
+            } else {
+                live += 1;
+                if !liveness.takes_growth(replica.node) {
+                    rank |= REFUSES_WRITES;
+                }
+            }
+            ranked.push((rank, *replica));
         }
-        keyed.sort_unstable_by_key(|(key, _)| *key);
+        ranked.sort_unstable_by_key(|(rank, _)| *rank);
         // The high bits of a token are the same all over a tablet; the low ones are as good as chance.
         let turn = usize::from(token.0.to_le_bytes()[0]);
-        let mut replicas = ReplicaList::new();
-        for equals in keyed.chunk_by(|((a_dead, a, _), _), ((b_dead, b, _), _)| (a_dead, a) == (b_dead, b)) {
-            let (behind, first) = equals.split_at(turn % equals.len());
-            replicas.extend(first.iter().chain(behind).map(|(_, replica)| *replica));
+        let are_equal = |(a, _): &(Rank, Replica), (b, _): &(Rank, Replica)| a >> PLACE_BITS == b >> PLACE_BITS;
+        for equals in ranked.chunk_by_mut(are_equal) {
+            equals.rotate_left(turn % equals.len());
         }
+        let replicas = ranked.into_iter().map(|(_, replica)| replica).collect();
         Self { replicas, live }
     }
 

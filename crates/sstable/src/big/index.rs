@@ -163,19 +163,32 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// The last bytes of a key, as one number: keys of one table mostly begin alike, and differ at their end.
+#[inline]
+fn tail(key: &[u8]) -> u64 {
+    match key.last_chunk::<8>() {
+        Some(tail) => u64::from_le_bytes(*tail),
+        None => key.iter().fold(0, |tail, byte| tail << 8 | u64::from(*byte)),
+    }
+}
+
 /// Skips the entries at the start of `bytes` whose key differs and that have no promoted index. Returns how many bytes.
 #[inline]
 pub(crate) fn skip_others(bytes: &[u8], key: &[u8]) -> usize {
-    let mut at = 0;
+    let (mut at, sought) = (0, tail(key));
     loop {
         let Some((len, rest)) = bytes[at..].split_first_chunk::<2>() else {
             return at;
         };
         let key_len = usize::from(u16::from_be_bytes(*len));
-        let Some(&first) = rest.get(key_len) else { return at };
+        let Some((found, rest)) = rest.split_at_checked(key_len) else {
+            return at;
+        };
         // The position is a vint, whose first byte gives the length; then the length of the promoted index.
+        let Some(first) = rest.first() else { return at };
         let position_len = first.leading_ones() as usize + 1;
-        if rest.get(key_len + position_len) != Some(&0) || (key_len == key.len() && rest[..key_len] == *key) {
+        let may_be_it = key_len == key.len() && tail(found) == sought;
+        if rest.get(position_len) != Some(&0) || (may_be_it && found == key) {
             return at;
         }
         at += 2 + key_len + position_len + 1;
