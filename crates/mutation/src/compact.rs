@@ -13,7 +13,7 @@ use schema::{ClusteringOrder, RowLayout};
 
 use crate::Tombstone;
 use crate::block::PartitionBlock;
-use crate::row::{Cell, Column, Complex, Elements, Liveness, RowBuilder, RowView, Shared, needs_mixed};
+use crate::row::{Cell, Column, Complex, Elements, Liveness, RowBuilder, RowView, Shared, Values, needs_mixed};
 
 /// A row as a reader at `now` sees it under the deletions that cover it.
 #[derive(Clone, Copy)]
@@ -89,6 +89,18 @@ impl<'a> LiveRow<'a> {
                     live.clone().next().is_some().then_some((id, LiveColumn::Complex(live)))
                 }
             })
+    }
+
+    /// The values by column id, if every cell of the row lives and none is of a multi-cell or a dropped column, as in
+    /// nearly all rows: for a third of the instructions of [`LiveRow::columns`].
+    #[inline]
+    pub fn plain_values(self) -> Option<Values<'a>> {
+        let is_plain = self.view.is_uniform()
+            && self.view.ttl == 0
+            && !self.deletion.covers(self.view.timestamp)
+            && !self.layout.has_complex()
+            && !self.layout.has_dropped();
+        is_plain.then(|| self.view.values(self.layout))
     }
 
     /// Whether a SELECT returns the row.

@@ -9,6 +9,7 @@
 
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::counting::{Counting, Material};
+use mutation::row::Values;
 use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowView, Tombstone};
 use replica::PlainRow;
 use schema::{ClusteringOrder, RowLayout, Table};
@@ -220,28 +221,23 @@ impl Digest {
     /// Adds what counts of a row; whether anything does.
     #[inline]
     fn row(&mut self, counting: Counting, layout: &RowLayout, row: RowView<'_>, covering: Tombstone) -> bool {
-        let is_plain = row.is_uniform()
-            && row.ttl == 0
-            && !covering.covers(row.timestamp)
-            && !layout.has_complex()
-            && !layout.has_dropped();
         self.timestamp = None;
-        match is_plain {
-            true => self.plain_row(layout, row),
-            false => counting.row(layout, row, covering, self),
+        match LiveRow::new(row, layout, covering, counting.now).plain_values() {
+            Some(values) => self.plain_row(row, layout.len(), values),
+            None => counting.row(layout, row, covering, self),
         }
     }
 
     /// Adds a row whose cells all live at its timestamp and do not expire, as nearly all do: the same bytes as
     /// [`Counting::row`], for half of the instructions.
-    fn plain_row(&mut self, layout: &RowLayout, row: RowView<'_>) -> bool {
+    fn plain_row(&mut self, row: RowView<'_>, columns: usize, values: Values<'_>) -> bool {
         let start = self.material.len();
-        let heads = size_of::<i64>() + SHORT_HEAD_BYTES * layout.len();
+        let heads = size_of::<i64>() + SHORT_HEAD_BYTES * columns;
         self.material.reserve(row.bytes().len() + heads);
         if let Some(marker) = row.marker {
             self.marker(marker);
         }
-        for (id, value) in row.values(layout) {
+        for (id, value) in values {
             self.live_cell(id, row.timestamp, value);
         }
         self.material.len() > start

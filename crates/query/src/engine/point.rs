@@ -214,6 +214,13 @@ fn gather<'r>(
     complex: &mut LiveComplex<'r>,
 ) -> bool {
     let mut any = live.has_live_marker();
+    if let Some(values) = live.plain_values() {
+        values.for_each(|(id, value)| {
+            any = true;
+            cells[id] = Some(value);
+        });
+        return any;
+    }
     live.columns().for_each(|(id, column)| {
         any = true;
         match column {
