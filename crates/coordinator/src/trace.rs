@@ -1,12 +1,6 @@
 //! Traces that follow a request to its replicas.
 //!
-//! A request to a replica on another node is wrapped when it is traced: [`Verb::Traced`](crate::Verb::Traced), then
-//!
-//! | bytes | what |
-//! |---|---|
-//! | 0..16 | id of the trace |
-//! | 16..18 | the verb, big-endian |
-//! | 18.. | the body of that verb |
+//! The header of a request to a replica on another node has the id of its trace ([`rpc::Purpose`]).
 //!
 //! A replica notes its own steps and keeps them itself, as Cassandra's do: the answer has no field for them, and the
 //! steps that matter most are those of a replica that answers too late. They are kept when its work ends, even if the
@@ -16,48 +10,23 @@
 use std::future::Future;
 use std::rc::Rc;
 
+use rpc::Purpose;
 use runtime::{ShardId, Submitted};
-use topology::TRACED_REQUESTS;
 
-use crate::{ClusterView, Coordinator, Verb};
+use crate::{Coordinator, Verb};
 
 pub use replica::trace::{Event, Trace, TraceId, note};
-
-/// Bytes before the body of a wrapped request.
-pub(crate) const WRAPPED_BYTES: usize = size_of::<TraceId>() + size_of::<u16>();
 
 /// Keeps the events of a trace: called once, when the work of a shard has ended.
 pub type Keeper = Box<dyn Fn(Rc<Trace>)>;
 
-/// The trace to send along with a request to other nodes, if it is traced and they understand it.
-pub(crate) fn to_send(trace: Option<Rc<Trace>>, view: &ClusterView) -> Option<TraceId> {
-    let trace = trace?;
-    let is_understood = view.topology.enabled_features().contains(TRACED_REQUESTS);
-    is_understood.then_some(trace.id)
-}
-
-/// Writes what precedes the body of a wrapped request.
-pub(crate) fn put_wrapping(id: &TraceId, verb: Verb, out: &mut Vec<u8>) {
-    out.extend_from_slice(id);
-    out.extend_from_slice(&(verb as u16).to_be_bytes());
-}
-
-/// A request as it is sent: wrapped if it is traced.
-pub(crate) fn wrapped(view: &ClusterView, verb: Verb, body: Vec<u8>) -> (Verb, Vec<u8>) {
-    let Some(id) = to_send(Trace::current(), view) else {
-        return (verb, body);
-    };
-    let mut out = Vec::with_capacity(WRAPPED_BYTES + body.len());
-    put_wrapping(&id, verb, &mut out);
-    out.extend_from_slice(&body);
-    (Verb::Traced, out)
-}
-
-/// The trace, the verb and the body of a wrapped request; None: it is cut short.
-pub(crate) fn unwrapped(body: &[u8]) -> Option<(TraceId, u16, &[u8])> {
-    let (id, rest) = body.split_first_chunk()?;
-    let (verb, body) = rest.split_first_chunk()?;
-    Some((*id, u16::from_be_bytes(*verb), body))
+/// What a part of the current request is for, as another node gets it.
+#[inline]
+pub(crate) fn purpose(verb: Verb) -> Purpose {
+    Purpose {
+        verb: verb as u16,
+        trace: current_id(),
+    }
 }
 
 /// Does on this shard what another shard of this node asked for, with a trace of its own if that request is traced.
@@ -109,20 +78,5 @@ impl Coordinator {
         if let Some(keeper) = &*self.trace_keeper.borrow() {
             keeper(trace);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wrapped_request_is_read_back_and_a_short_one_is_none() {
-        let mut body = Vec::new();
-        put_wrapping(&[7; 16], Verb::Read, &mut body);
-        assert_eq!(body.len(), WRAPPED_BYTES);
-        body.extend_from_slice(b"body");
-        assert_eq!(unwrapped(&body), Some(([7; 16], Verb::Read as u16, &b"body"[..])));
-        assert!((0..WRAPPED_BYTES).all(|length| unwrapped(&body[..length]).is_none()));
     }
 }

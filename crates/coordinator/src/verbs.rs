@@ -22,7 +22,7 @@ use crate::message::{
     Malformed, PointCommand, ReadCommand, answer_of_digest, are_hints, decode_mutations, only_mutation,
 };
 use crate::service::{self, ReplicaError};
-use crate::trace::{self, Trace};
+use crate::trace::{self, Trace, TraceId};
 use crate::write::apply::{self, Origin, apply_at_once};
 use crate::write::commit::Acknowledgement;
 
@@ -54,8 +54,6 @@ pub enum Verb {
     Report = 21,
     /// Work on ranges of tokens: `near/message.rs`.
     Near = 24,
-    /// Do what another verb asks and keep a trace of it: `trace.rs`. The table has no entry: the verb inside it has.
-    Traced = 25,
     /// How large partitions and rows are that are to be written to: `large.rs`.
     Measure = 26,
 }
@@ -160,10 +158,12 @@ impl Handler for ReplicaHandler {
                 message: "the shard has ended".to_owned(),
             });
         };
-        match of_number(request.verb) {
-            Some(entry) => entry.answer(&coordinator, request),
-            None if request.verb == Verb::Traced as u16 => traced(&coordinator, request),
-            None => Reply::Err(RemoteError::unknown_verb(request.verb)),
+        let Some(entry) = of_number(request.verb) else {
+            return Reply::Err(RemoteError::unknown_verb(request.verb));
+        };
+        match request.trace {
+            None => entry.answer(&coordinator, request),
+            Some(id) => traced(&coordinator, entry, id, request),
         }
     }
 }
@@ -184,16 +184,7 @@ impl Entry {
 
 /// Handles a request with a trace of this replica's own.
 #[cold]
-fn traced(coordinator: &Rc<Coordinator>, mut request: Request<'_>) -> Reply {
-    let Some((id, verb, body)) = trace::unwrapped(request.body) else {
-        return Reply::Err(remote(ReplicaError::Malformed(
-            "a traced request is cut short".to_owned(),
-        )));
-    };
-    let Some(entry) = of_number(verb) else {
-        return Reply::Err(RemoteError::unknown_verb(verb));
-    };
-    (request.verb, request.body) = (verb, body);
+fn traced(coordinator: &Rc<Coordinator>, entry: &'static Entry, id: TraceId, request: Request<'_>) -> Reply {
     let trace = Trace::begin(id);
     trace.note(format!(
         "{:?} request received from {}",

@@ -8,6 +8,7 @@
 //! `waiting_bytes` those that are [`State::Waiting`]; each of the latter is in `line` once. Tickets in `line` whose
 //! entry is gone are at most as many as the rest plus [`STALE_MAX`].
 
+use crate::Purpose;
 use crate::config::Limits;
 use crate::error::RpcError;
 use runtime::Instant;
@@ -43,7 +44,7 @@ impl Ticket {
 enum State {
     Free,
     Waiting {
-        verb: u16,
+        purpose: Purpose,
         body: Vec<u8>,
         is_one_way: bool,
     },
@@ -130,7 +131,7 @@ pub(crate) enum GivenUp {
 pub(crate) struct Outgoing {
     /// `None` of one-way messages.
     pub(crate) ticket: Option<Ticket>,
-    pub(crate) verb: u16,
+    pub(crate) purpose: Purpose,
     pub(crate) body: Vec<u8>,
     pub(crate) deadline: Instant,
 }
@@ -261,7 +262,7 @@ impl Calls {
         &mut self,
         now: Instant,
         deadline: Instant,
-        verb: u16,
+        purpose: Purpose,
         body: Vec<u8>,
         is_one_way: bool,
         taker: Option<Taker>,
@@ -279,7 +280,15 @@ impl Calls {
         self.waiting += 1;
         self.waiting_bytes += body.len();
         self.one_way_waiting += usize::from(is_one_way);
-        let ticket = self.insert(deadline, State::Waiting { verb, body, is_one_way }, taker);
+        let ticket = self.insert(
+            deadline,
+            State::Waiting {
+                purpose,
+                body,
+                is_one_way,
+            },
+            taker,
+        );
         self.line.push_back(ticket);
         Ok(ticket)
     }
@@ -330,7 +339,7 @@ impl Calls {
             }
             self.line.pop_front();
             let entry = self.entry(ticket).expect("it was found above");
-            let State::Waiting { verb, body, .. } = std::mem::replace(&mut entry.state, in_flight(bytes)) else {
+            let State::Waiting { purpose, body, .. } = std::mem::replace(&mut entry.state, in_flight(bytes)) else {
                 unreachable!("it was waiting above");
             };
             self.waiting -= 1;
@@ -343,7 +352,7 @@ impl Calls {
             }
             return Some(Outgoing {
                 ticket: (!is_one_way).then_some(ticket),
-                verb,
+                purpose,
                 body,
                 deadline,
             });
@@ -498,7 +507,7 @@ mod tests {
     }
 
     fn enqueue(calls: &mut Calls, bytes: usize) -> Result<Ticket, RpcError> {
-        calls.enqueue(at(0), at(1000), 7, vec![0; bytes], false, None)
+        calls.enqueue(at(0), at(1000), 7.into(), vec![0; bytes], false, None)
     }
 
     #[test]
@@ -575,15 +584,15 @@ mod tests {
         let mut calls = calls();
         for _ in 0..3 {
             calls
-                .enqueue(at(0), at(10), 7, vec![0; 20], true, None)
+                .enqueue(at(0), at(10), 7.into(), vec![0; 20], true, None)
                 .expect("there is room");
         }
         assert_eq!(
-            calls.enqueue(at(9), at(1000), 7, vec![], false, None),
+            calls.enqueue(at(9), at(1000), 7.into(), vec![], false, None),
             Err(RpcError::Overloaded)
         );
         let call = calls
-            .enqueue(at(10), at(1000), 7, vec![], false, None)
+            .enqueue(at(10), at(1000), 7.into(), vec![], false, None)
             .expect("the messages are too late");
         let outgoing = calls.next(at(11), 0, &mut Vec::new()).expect("one is in line");
         assert_eq!(outgoing.ticket, Some(call));
@@ -602,7 +611,7 @@ mod tests {
         assert!(calls.may_pass(outbox_bytes_max - 5, 5));
         assert!(!calls.may_pass(outbox_bytes_max, 5), "the outbox is full");
         calls
-            .enqueue(at(0), at(1000), 7, vec![], true, None)
+            .enqueue(at(0), at(1000), 7.into(), vec![], true, None)
             .expect("there is room");
         assert!(!calls.may_pass(10, 0), "a message passes another");
     }
@@ -664,7 +673,7 @@ mod tests {
         assert_eq!(calls.give_up(given_up), GivenUp::InFlight);
         assert!(calls.answered(given_up.id()).is_none() && calls.complete(given_up.id(), Ok(vec![])).is_none());
         let _lost = calls.start(at(1000), 5, taker(4));
-        let late = calls.enqueue(at(0), at(10), 7, vec![], false, taker(5));
+        let late = calls.enqueue(at(0), at(10), 7.into(), vec![], false, taker(5));
         let mut notices = Vec::new();
         assert!(late.is_ok() && calls.next(at(10), 0, &mut notices).is_none());
         notices.into_iter().for_each(Notice::deliver);

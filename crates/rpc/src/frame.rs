@@ -4,7 +4,7 @@
 //!  0  CRC-32C       4 bytes, of everything from byte 4 to the end of the body
 //!  4  body length   4 bytes
 //!  8  kind          1 byte
-//!  9  zero          1 byte
+//!  9  flags         1 byte; 1: a trace id is the first 16 bytes of the body; the others are zero
 //! 10  verb          2 bytes; of requests and one-way messages
 //! 12  time          4 bytes (`clock.rs`); of requests and one-way messages the deadline,
 //!                   of answers the moment at which the frame was written to the socket
@@ -69,6 +69,8 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
+    /// The body begins with a [`TraceId`]; of requests and one-way messages.
+    pub(crate) is_traced: bool,
     pub(crate) verb: u16,
     pub(crate) time: u32,
     pub(crate) id: u64,
@@ -79,12 +81,19 @@ impl Header {
     pub(crate) const fn plain(kind: Kind, id: u64) -> Self {
         Self {
             kind,
+            is_traced: false,
             verb: 0,
             time: 0,
             id,
         }
     }
 }
+
+/// The id of a trace, in the body of a frame whose header says that it is traced.
+pub type TraceId = [u8; 16];
+
+/// The flag of a frame that has a [`TraceId`].
+const TRACED: u8 = 1;
 
 /// The time that is left, as a node of an earlier release has it in the header.
 pub(crate) fn remaining(time: u32) -> Duration {
@@ -102,6 +111,7 @@ pub(crate) enum FrameError {
     TooLarge { bytes: usize, bytes_max: usize },
     Checksum { found: u32, expected: u32 },
     UnknownKind(u8),
+    UnknownFlags(u8),
 }
 
 impl fmt::Display for FrameError {
@@ -117,6 +127,12 @@ impl fmt::Display for FrameError {
                 )
             }
             Self::UnknownKind(kind) => write!(formatter, "a frame has the unknown kind {kind}"),
+            Self::UnknownFlags(flags) => {
+                write!(
+                    formatter,
+                    "a frame has the flags {flags:#04x}, of which only {TRACED:#04x} is known"
+                )
+            }
         }
     }
 }
@@ -136,6 +152,7 @@ pub(crate) fn append(out: &mut Vec<u8>, header: Header, body: &[u8]) {
 pub(crate) fn append_with(out: &mut Vec<u8>, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = [0_u8; HEADER_BYTES];
     bytes[8] = header.kind as u8;
+    bytes[9] = if header.is_traced { TRACED } else { 0 };
     bytes[10..12].copy_from_slice(&header.verb.to_be_bytes());
     bytes[TIME].copy_from_slice(&header.time.to_be_bytes());
     bytes[16..24].copy_from_slice(&header.id.to_be_bytes());
@@ -242,8 +259,13 @@ fn decode(header: &[u8; HEADER_BYTES], expected: u32) -> Result<Header, FrameErr
     if found != expected {
         return Err(FrameError::Checksum { found, expected });
     }
+    let flags = header[9];
+    if flags & !TRACED != 0 {
+        return Err(FrameError::UnknownFlags(flags));
+    }
     Ok(Header {
         kind: Kind::from_byte(header[8]).ok_or(FrameError::UnknownKind(header[8]))?,
+        is_traced: flags & TRACED != 0,
         verb: u16::from_be_bytes([header[10], header[11]]),
         time: word(header, 12),
         id: u64::from(word(header, 16)) << 32 | u64::from(word(header, 20)),
@@ -266,8 +288,10 @@ mod tests {
     }
 
     fn any_header() -> impl Strategy<Value = Header> {
-        (1..=8_u8, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(kind, verb, time, id)| Header {
+        let fields = (1..=8_u8, any::<bool>(), any::<u16>(), any::<u32>(), any::<u64>());
+        fields.prop_map(|(kind, is_traced, verb, time, id)| Header {
             kind: Kind::from_byte(kind).expect("1 to 8 are kinds"),
+            is_traced,
             verb,
             time,
             id,
@@ -325,12 +349,17 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_known_is_named() {
-        let mut bytes = Vec::new();
-        append_sealed(&mut bytes, Header::plain(Kind::Ping, 0), &[]);
-        bytes[8] = 99;
-        let checksum = crc32c(&bytes[4..]);
-        bytes[..4].copy_from_slice(&checksum.to_be_bytes());
-        assert_eq!(parse(&bytes, 0, 100), Err(FrameError::UnknownKind(99)));
+    fn a_kind_and_a_flag_that_are_not_known_are_named() {
+        for (at, value, expected) in [
+            (8, 99, FrameError::UnknownKind(99)),
+            (9, 3, FrameError::UnknownFlags(3)),
+        ] {
+            let mut bytes = Vec::new();
+            append_sealed(&mut bytes, Header::plain(Kind::Ping, 0), &[]);
+            bytes[at] = value;
+            let checksum = crc32c(&bytes[4..]);
+            bytes[..4].copy_from_slice(&checksum.to_be_bytes());
+            assert_eq!(parse(&bytes, 0, 100), Err(expected));
+        }
     }
 }

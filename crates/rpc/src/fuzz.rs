@@ -33,11 +33,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for kind in [Kind::Request, Kind::OneWay, Kind::Cancel, Kind::Error] {
         let header = Header {
+            is_traced: kind == Kind::OneWay,
             verb: 7,
             time: 1_000_000,
             ..Header::plain(kind, 9)
         };
-        frame::append(&mut frames, header, b"a body");
+        frame::append(&mut frames, header, b"the id of a trace, and a body");
     }
     let (mut lz4, mut zstd) = (Vec::new(), Vec::new());
     Codec::default().append_blocks(Compression::Lz4, &[7; 5000], &mut lz4);

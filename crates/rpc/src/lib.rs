@@ -50,6 +50,7 @@ pub use config::{
     OUTBOX_BYTES_MAX, PART_BYTES, Peer, TlsFiles, WAITING_BYTES_MAX, WAITING_MAX,
 };
 pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
+pub use frame::TraceId;
 pub use link::{Call, Sent};
 pub use secret::{JoinSecret, SECRET_BYTES_MIN};
 pub use server::{Caller, Handler, Later, Reply, Request, Responder};
@@ -70,6 +71,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -85,6 +87,29 @@ const MEMBER_ADDRESSES_MAX: usize = 4096;
 /// That connections cannot be accepted is logged once in so long.
 const ACCEPT_LOG_PERIOD: Duration = Duration::from_secs(60);
 
+/// What a request is for, as its header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Purpose {
+    /// The number by which the handler knows what to do.
+    pub verb: u16,
+    /// The trace of the request that it is a part of.
+    pub trace: Option<TraceId>,
+}
+
+impl Purpose {
+    /// Bytes that the body of the frame has before that of the request.
+    #[inline]
+    fn bytes(self) -> usize {
+        self.trace.map_or(0, |id| id.len())
+    }
+}
+
+impl From<u16> for Purpose {
+    fn from(verb: u16) -> Self {
+        Self { verb, trace: None }
+    }
+}
+
 /// A link that serves one question.
 struct Once(Rc<Link>);
 
@@ -92,6 +117,15 @@ impl Drop for Once {
     fn drop(&mut self) {
         self.0.fail(&Ended::Closed, Duration::ZERO);
     }
+}
+
+/// A peer's host id as a number, which is compared faster than its bytes and in the same order; its shard; the lane.
+type LinkKey = (u128, u32, Lane);
+
+/// The keys of all links to a peer.
+fn keys_of(host_id: Uuid) -> RangeInclusive<LinkKey> {
+    let host = host_id.as_u128();
+    (host, 0, Lane::Data)..=(host, u32::MAX, Lane::Control)
 }
 
 /// One shard's end of the connections to other nodes. See the module.
@@ -103,7 +137,7 @@ pub struct Rpc {
     pub(crate) handler: Option<Rc<dyn Handler>>,
     pub(crate) codec: Rc<RefCell<Codec>>,
     pub(crate) spares: Rc<Spares>,
-    links: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Link>>>,
+    links: RefCell<BTreeMap<LinkKey, Rc<Link>>>,
     /// By node and shard; those that asked for any node at this address by no node and a number.
     pub(crate) served: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Served>>>,
     pub(crate) asked: Cell<u32>,
@@ -283,7 +317,7 @@ impl Rpc {
 
     /// Notes the address from which a member has connected: it may differ from the one at which this node calls it.
     pub(crate) fn note_member(&self, host_id: Uuid, address: IpAddr) {
-        let is_called = self.links.borrow().keys().any(|(known, ..)| *known == host_id);
+        let is_called = self.links.borrow().range(keys_of(host_id)).next().is_some();
         let mut addresses = self.member_addresses.borrow_mut();
         if is_called && addresses.len() < MEMBER_ADDRESSES_MAX {
             addresses.insert(address);
@@ -293,13 +327,14 @@ impl Rpc {
     /// The link to a shard; a peer that has another address than before gets a new one.
     fn link(&self, peer: &Peer, shard: u32, lane: Lane) -> Rc<Link> {
         let mut links = self.links.borrow_mut();
-        if let Some(link) = links.get(&(peer.host_id, shard, lane))
+        let key = (peer.host_id.as_u128(), shard, lane);
+        if let Some(link) = links.get(&key)
             && link.peer == *peer
         {
             return link.clone();
         }
         let link = Link::new(*peer, shard, lane, &self.config.limits);
-        let former = links.insert((peer.host_id, shard, lane), link.clone());
+        let former = links.insert(key, link.clone());
         drop(links);
         if let Some(former) = former {
             former.fail(&Ended::Closed, Duration::ZERO);
@@ -311,31 +346,39 @@ impl Rpc {
     fn begin(
         self: &Rc<Self>,
         (peer, shard): (&Peer, u32),
-        (verb, deadline): (u16, Instant),
+        (purpose, deadline): (Purpose, Instant),
         (bytes, write): (usize, impl FnOnce(&mut Vec<u8>)),
         answer: AnswerTo,
     ) -> Result<Option<(Rc<Link>, Ticket)>, RpcError> {
         let bytes_max = self.config.limits.body_bytes_max;
+        let bytes = bytes + purpose.bytes();
         if bytes > bytes_max {
             return Err(RpcError::TooLarge { bytes, bytes_max });
         }
         if self.stopped.get() {
             return Err(RpcError::Disconnected { may_have_run: false });
         }
-        let link = self.link(peer, shard, self.config.lane(verb));
+        let link = self.link(peer, shard, self.config.lane(purpose.verb));
         let counters = &link.counters;
         let is_one_way = matches!(answer, AnswerTo::Nobody);
         add(if is_one_way { &counters.one_way } else { &counters.calls }, 1);
-        let ticket = link.begin(self, (verb, deadline), (bytes, write), answer)?;
+        let ticket = link.begin(self, (purpose, deadline), (bytes, write), answer)?;
         Ok(ticket.map(|ticket| (link, ticket)))
     }
 
     /// Sends a request to a shard of a peer. It is on its way when this returns; the result is the answer, or why there
     /// is none. Dropping the [`Call`] cancels it.
-    pub fn call(self: &Rc<Self>, peer: &Peer, shard: u32, verb: u16, body: Vec<u8>, timeout: Duration) -> Call {
+    pub fn call(
+        self: &Rc<Self>,
+        peer: &Peer,
+        shard: u32,
+        purpose: impl Into<Purpose>,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Call {
         let deadline = runtime::now() + timeout;
         let body = (body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&body));
-        match self.begin((peer, shard), (verb, deadline), body, AnswerTo::Task) {
+        match self.begin((peer, shard), (purpose.into(), deadline), body, AnswerTo::Task) {
             Ok(begun) => {
                 let (link, ticket) = begun.expect("only one-way messages have no ticket");
                 Call::waiting(link, ticket, deadline, self.config.limits.outbox_bytes_max)
@@ -353,13 +396,13 @@ impl Rpc {
     pub fn call_for(
         self: &Rc<Self>,
         target: (&Peer, u32),
-        (verb, deadline): (u16, Instant),
+        (purpose, deadline): (Purpose, Instant),
         (bytes, write): (usize, impl FnOnce(&mut Vec<u8>)),
         (taker, number): (Rc<dyn AnswerTaker>, u32),
     ) -> Result<Sent, RpcError> {
         let answer = AnswerTo::Taker(Taker { taker, number });
         let (link, ticket) = self
-            .begin(target, (verb, deadline), (bytes, write), answer)?
+            .begin(target, (purpose, deadline), (bytes, write), answer)?
             .expect("only one-way messages have no ticket");
         Ok(Sent::new(link, ticket, self.config.limits.outbox_bytes_max))
     }
@@ -379,7 +422,7 @@ impl Rpc {
     ) -> Result<(), RpcError> {
         let deadline = runtime::now() + timeout;
         let body = (body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&body));
-        self.begin((peer, shard), (verb, deadline), body, AnswerTo::Nobody)
+        self.begin((peer, shard), (verb.into(), deadline), body, AnswerTo::Nobody)
             .map(drop)
     }
 
@@ -408,7 +451,7 @@ impl Rpc {
         let link = &once.0;
         let deadline = runtime::now() + timeout;
         let body = (body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&body));
-        let ticket = link.begin(self, (verb, deadline), body, AnswerTo::Task)?;
+        let ticket = link.begin(self, (verb.into(), deadline), body, AnswerTo::Task)?;
         let ticket = ticket.expect("only one-way messages have no ticket");
         let answer = Call::waiting(link.clone(), ticket, deadline, self.config.limits.outbox_bytes_max).await;
         let answer = match answer {
@@ -426,21 +469,22 @@ impl Rpc {
     #[must_use]
     pub fn features(&self, host_id: Uuid, shard: u32) -> Option<Rc<[String]>> {
         let links = self.links.borrow();
-        let lanes = links.range((host_id, shard, Lane::Data)..=(host_id, shard, Lane::Control));
+        let host = host_id.as_u128();
+        let lanes = links.range((host, shard, Lane::Data)..=(host, shard, Lane::Control));
         lanes.filter_map(|(_, link)| link.features()).next()
     }
 
     /// Ends all connections with a peer, in both directions. Its calls fail; a next call connects again.
     pub fn disconnect(&self, host_id: Uuid) {
-        let of_host = (host_id, 0, Lane::Data)..=(host_id, u32::MAX, Lane::Control);
         let links: Vec<_> = {
             let mut links = self.links.borrow_mut();
-            let keys: Vec<_> = links.range(of_host.clone()).map(|(key, _)| *key).collect();
+            let keys: Vec<_> = links.range(keys_of(host_id)).map(|(key, _)| *key).collect();
             keys.iter().filter_map(|key| links.remove(key)).collect()
         };
         for link in links {
             link.fail(&Ended::Closed, Duration::ZERO);
         }
+        let of_host = (host_id, 0, Lane::Data)..=(host_id, u32::MAX, Lane::Control);
         for (_, served) in self.served.borrow().range(of_host) {
             served.close();
         }
@@ -448,8 +492,7 @@ impl Rpc {
 
     /// Makes the next call to a peer try to connect, however short ago that failed: the peer was seen alive.
     pub fn retry_now(&self, host_id: Uuid) {
-        let of_host = (host_id, 0, Lane::Data)..=(host_id, u32::MAX, Lane::Control);
-        for (_, link) in self.links.borrow().range(of_host) {
+        for (_, link) in self.links.borrow().range(keys_of(host_id)) {
             link.retry_now();
         }
     }

@@ -4,7 +4,6 @@
 //! connecting fails or the connection ends, all its calls fail at once, and for a while that doubles with each failure
 //! the link fails calls without trying. There is no task while there is no connection.
 
-use crate::Rpc;
 use crate::calls::{Calls, GivenUp, Notice, Taker, Ticket};
 use crate::channel::{Channel, Input};
 use crate::clock::Clock;
@@ -14,6 +13,7 @@ use crate::frame::{Header, Kind};
 use crate::hello::{Agreement, Answer, Hello, Lane, PROTOCOL_VERSION, Proof, unseal};
 use crate::outbox::{Drain, Outbox, write};
 use crate::secret::{self, JoinSecret, Side};
+use crate::{Purpose, Rpc};
 use runtime::net::TcpStream;
 use runtime::{Instant, Sleep};
 use std::cell::{Cell, RefCell};
@@ -157,7 +157,7 @@ impl Link {
     pub(crate) fn begin(
         self: &Rc<Self>,
         rpc: &Rc<Rpc>,
-        (verb, deadline): (u16, Instant),
+        (purpose, deadline): (Purpose, Instant),
         (bytes, write): (usize, impl FnOnce(&mut Vec<u8>)),
         answer: AnswerTo,
     ) -> Result<Option<Ticket>, RpcError> {
@@ -172,13 +172,13 @@ impl Link {
             }
         {
             let ticket = (!is_one_way).then(|| calls.start(deadline, bytes, answer.taker()));
-            push_request(outbox, ticket, verb, deadline, write);
+            push_request(outbox, ticket, purpose, deadline, write);
             return Ok(ticket);
         }
         let mut body = Vec::with_capacity(bytes);
         write(&mut body);
         let ticket = calls
-            .enqueue(now, deadline, verb, body, is_one_way, answer.taker())
+            .enqueue(now, deadline, purpose, body, is_one_way, answer.taker())
             .inspect_err(|_| add(&self.counters.overloads, 1))?;
         Ok((!is_one_way).then_some(ticket))
     }
@@ -192,7 +192,7 @@ impl Link {
         }
         let (now, mut notices) = (runtime::now(), Vec::new());
         while let Some(next) = calls.next(now, outbox.bytes(), &mut notices) {
-            push_request(&outbox, next.ticket, next.verb, next.deadline, |out| {
+            push_request(&outbox, next.ticket, next.purpose, next.deadline, |out| {
                 out.extend_from_slice(&next.body);
             });
         }
@@ -354,17 +354,23 @@ impl Drain for Link {
 fn push_request(
     outbox: &Outbox,
     ticket: Option<Ticket>,
-    verb: u16,
+    Purpose { verb, trace }: Purpose,
     deadline: Instant,
     write: impl FnOnce(&mut Vec<u8>),
 ) {
     let header = Header {
         kind: if ticket.is_some() { Kind::Request } else { Kind::OneWay },
+        is_traced: trace.is_some(),
         verb,
         time: 0,
         id: ticket.map_or(0, Ticket::id),
     };
-    outbox.push_until(deadline, header, write);
+    outbox.push_until(deadline, header, |out| {
+        if let Some(id) = trace {
+            out.extend_from_slice(&id);
+        }
+        write(out);
+    });
 }
 
 /// Connects and serves the connection to its end.

@@ -13,7 +13,7 @@ use crate::calls::Ticket;
 use crate::channel::{Channel, DetachedChannel, Input};
 use crate::clock::Clock;
 use crate::error::{Ended, RemoteError, RemoteErrorKind};
-use crate::frame::{Header, Kind};
+use crate::frame::{Header, Kind, TraceId};
 use crate::hello::{self, Answer, Hello, Lane, Proof};
 use crate::outbox::{Drain, Outbox, write};
 use crate::parts::LongAnswers;
@@ -59,6 +59,8 @@ pub struct Request<'a> {
     pub body: &'a [u8],
     /// From when on the answer is not awaited any more.
     pub deadline: Instant,
+    /// The trace of the request that it is a part of.
+    pub trace: Option<TraceId>,
     /// The answer will not be sent.
     pub is_one_way: bool,
     way_back: (&'a Rc<Rpc>, &'a Rc<Served>, u64),
@@ -529,6 +531,9 @@ async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &d
             }
             let deadline = served.outbox.clock.deadline(frame.header.time, arrived);
             match frame.header.kind {
+                Kind::Request | Kind::OneWay if frame.header.is_traced && frame.body.len() < size_of::<TraceId>() => {
+                    return Err(Ended::Garbage("a traced request has no trace id".to_owned()));
+                }
                 Kind::Request | Kind::OneWay => {
                     let (header, body, fate) = (frame.header, input.body(&frame), input.fate());
                     for delay in [fate.late, fate.again].into_iter().flatten() {
@@ -575,6 +580,10 @@ fn handle(
 ) {
     let id = header.id;
     let is_one_way = header.kind == Kind::OneWay;
+    let (trace, body) = match body.split_first_chunk() {
+        Some((trace, body)) if header.is_traced => (Some(*trace), body),
+        _ => (None, body),
+    };
     if !is_one_way && !handler.is_repeatable(header.verb) && !served.take(id) {
         served.repeated.set(served.repeated.get() + 1);
         return;
@@ -596,6 +605,7 @@ fn handle(
         verb: header.verb,
         body,
         deadline,
+        trace,
         is_one_way,
         way_back: (rpc, served, id),
     });

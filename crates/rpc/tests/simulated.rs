@@ -2,7 +2,7 @@
 
 mod support;
 
-use rpc::{Compression, Config, Limits, Peer, RemoteError, RemoteErrorKind, Rpc, RpcError};
+use rpc::{Compression, Config, Limits, Peer, Purpose, RemoteError, RemoteErrorKind, Rpc, RpcError};
 use runtime::ShardId;
 use runtime::net::TcpStream;
 use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
-use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, LEFT, LONG, Service, WHO, config, host, long_answer};
+use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, LEFT, LONG, Service, TRACE, WHO, config, host, long_answer};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PORT: u16 = 7000;
@@ -504,6 +504,48 @@ fn a_request_that_comes_again_runs_once_unless_its_verb_may_be_repeated() {
     }
     let rpc = cluster.rpc(1);
     assert_eq!(rpc.served_metrics()[0].repeated, 20);
+}
+
+#[test]
+fn a_trace_id_comes_with_its_request_and_with_no_other_wherever_they_wait() {
+    // One request is in flight at a time: the others wait in line.
+    let limits = Limits {
+        in_flight_max: 1,
+        ..short_limits()
+    };
+    let mut cluster = Cluster::new(29, &[1, 1], |_, config| config.limits = limits.clone());
+    let (from, to) = (cluster.ids[0], cluster.ids[1]);
+    cluster.simulation.set_message_faults(from, to, 300_000, 0);
+    let (peer, body_bytes_max) = (cluster.peer(1), Limits::default().body_bytes_max);
+    let (answers, too_long) = cluster.on(0, move |rpc| async move {
+        let traced = |n: u8| Purpose {
+            verb: TRACE,
+            trace: n.is_multiple_of(3).then_some([n; 16]),
+        };
+        let calls: Vec<_> = (0..50)
+            .map(|n| rpc.call(&peer, 0, traced(n), vec![n; usize::from(n)], 60 * SECOND))
+            .collect();
+        let mut answers = Vec::new();
+        for call in calls {
+            answers.push(call.await.expect("the node runs"));
+        }
+        (
+            answers,
+            rpc.call(&peer, 0, traced(0), vec![0; body_bytes_max - 15], SECOND)
+                .await,
+        )
+    });
+    for (n, answer) in (0_u8..).zip(answers) {
+        let id = if n.is_multiple_of(3) { 16 } else { 0 };
+        assert_eq!(answer, vec![n; id + usize::from(n)], "request {n}");
+    }
+    assert_eq!(
+        too_long,
+        Err(RpcError::TooLarge {
+            bytes: body_bytes_max + 1,
+            bytes_max: body_bytes_max
+        })
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ use topology::Replica;
 use crate::cas::acceptor::{self, PhaseDone, Whom};
 use crate::cas::message::{PaxosAnswer, Phase};
 use crate::fence::Stamp;
-use crate::trace::{self, Trace};
+use crate::trace;
 use crate::{ClusterView, Coordinator, TargetError, Verb, spawn};
 
 /// What one acceptor answered.
@@ -54,22 +54,14 @@ impl Partition<'_> {
         if replica.node != view.me {
             let sent = match (&coordinator.context.rpc, view.peer(replica.node)) {
                 (Some(rpc), Some(peer)) => {
-                    let traced = trace::to_send(Trace::current(), view);
-                    let (verb, wrapping) = match traced {
-                        None => (Verb::Paxos, 0),
-                        Some(_) => (Verb::Traced, trace::WRAPPED_BYTES),
-                    };
                     let body = |out: &mut Vec<u8>| {
-                        if let Some(id) = &traced {
-                            trace::put_wrapping(id, Verb::Paxos, out);
-                        }
                         phase.encode(table, key, out);
                         stamp.sign(out);
                     };
                     let sent = rpc.call_for(
                         (&peer, u32::from(replica.shard)),
-                        (verb as u16, deadline),
-                        (wrapping + phase.encoded_bytes(key) + Stamp::BYTES, body),
+                        (trace::purpose(Verb::Paxos), deadline),
+                        (phase.encoded_bytes(key) + Stamp::BYTES, body),
                         (taker.clone(), number),
                     );
                     sent.map_err(TargetError::from)

@@ -335,7 +335,7 @@ impl PointFlight {
             let taker: Rc<dyn AnswerTaker> = self.clone();
             let sent = rpc.call_for(
                 (&peer, u32::from(replica.shard)),
-                (Verb::Read as u16, self.deadline),
+                ((Verb::Read as u16).into(), self.deadline),
                 (self.body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&self.body)),
                 (taker, number),
             );

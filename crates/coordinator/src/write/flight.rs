@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use mutation::{Addressed, Located};
-use rpc::{AnswerTaker, RpcError, Sent};
+use rpc::{AnswerTaker, Purpose, RpcError, Sent};
 use runtime::{Instant, ShardId};
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
@@ -170,21 +170,13 @@ impl Flight {
             return Err(Coordinator::unreachable());
         };
         let share = numbered(&write.mutations, numbers);
-        let mut bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
+        let bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
         let all_or_nothing = write.manner.has_whole_shares();
-        let traced = match &self.trace {
-            None => None,
-            Some(trace) => trace::to_send(Some(Rc::clone(trace)), &write.view),
+        let purpose = Purpose {
+            verb: Verb::Mutate as u16,
+            trace: self.trace.as_ref().map(|trace| trace.id),
         };
-        let mut verb = Verb::Mutate;
-        if traced.is_some() {
-            bytes += trace::WRAPPED_BYTES;
-            verb = Verb::Traced;
-        }
         let body = move |out: &mut Vec<u8>| {
-            if let Some(id) = &traced {
-                trace::put_wrapping(id, Verb::Mutate, out);
-            }
             put_mutations(out, all_or_nothing, share);
             stamp.sign(out);
         };
@@ -192,7 +184,7 @@ impl Flight {
         let taker: Rc<dyn AnswerTaker> = self.clone();
         let sent = rpc.call_for(
             (&peer, u32::from(replica.shard)),
-            (verb as u16, self.deadline),
+            (purpose, self.deadline),
             (bytes, body),
             (taker, number),
         );

@@ -24,6 +24,9 @@ pub const LEFT: u16 = 8;
 /// Answers with as many MiB as the first byte says, see [`long_answer`]; may be repeated.
 pub const LONG: u16 = 9;
 
+/// Answers with the id of the trace, if there is one, and the body.
+pub const TRACE: u16 = 10;
+
 /// See the verbs.
 #[derive(Default)]
 pub struct Service {
@@ -55,6 +58,7 @@ impl Handler for Service {
             WHO => Reply::Now(format!("{} from {}", runtime::shard().0, request.peer.shard).into_bytes()),
             LARGE => Reply::Now(vec![first; usize::from(first) << 10]),
             LONG => Reply::Now(long_answer(first)),
+            TRACE => Reply::Now([request.trace.as_ref().map_or(&[][..], |id| id), request.body].concat()),
             LEFT => {
                 let left = u64::try_from((request.deadline - runtime::now()).as_millis()).unwrap_or(u64::MAX);
                 Reply::Now(left.to_be_bytes().to_vec())
