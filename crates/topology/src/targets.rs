@@ -81,10 +81,17 @@ impl ReadTargets {
         // The high bits of a token are the same all over a tablet; the low ones are as good as chance.
         let turn = usize::from(token.0.to_le_bytes()[0]);
         let are_equal = |(a, _): &(Rank, Replica), (b, _): &(Rank, Replica)| a >> PLACE_BITS == b >> PLACE_BITS;
-        for equals in ranked.chunk_by_mut(are_equal) {
-            equals.rotate_left(turn % equals.len());
+        let mut replicas = ReplicaList::new();
+        for equals in ranked.chunk_by(are_equal) {
+            let mut next = turn % equals.len();
+            for _ in equals {
+                replicas.push(equals[next].1);
+                next += 1;
+                if next == equals.len() {
+                    next = 0;
+                }
+            }
         }
-        let replicas = ranked.into_iter().map(|(_, replica)| replica).collect();
         Self { replicas, live }
     }
 

@@ -246,11 +246,8 @@ impl Digest {
     /// Adds a simple cell that never expires. Those of one row mostly have one timestamp, which is added once.
     #[inline]
     fn live_cell(&mut self, id: usize, timestamp: i64, value: &[u8]) {
-        let kind = if self.timestamp == Some(timestamp) {
-            EQUALLY_OLD
-        } else {
-            SIMPLE
-        };
+        let is_equally_old = self.timestamp == Some(timestamp);
+        let kind = if is_equally_old { EQUALLY_OLD } else { SIMPLE };
         match (u8::try_from(id), u8::try_from(value.len())) {
             // Both are one byte each, nearly always.
             (Ok(id @ ..0x80), Ok(len @ ..0x80)) => self.material.extend_from_slice(&[kind, id, len]),
@@ -260,11 +257,14 @@ impl Digest {
                 vint::put_unsigned(&mut self.material, value.len() as u64);
             }
         }
-        if kind == SIMPLE {
+        if !is_equally_old {
             self.timestamp = Some(timestamp);
             self.material.extend_from_slice(&timestamp.to_le_bytes());
         }
-        preempt::append(&mut self.material, value);
+        match value.len() {
+            ..preempt::STEP_BYTES => self.material.extend_from_slice(value),
+            _ => preempt::append(&mut self.material, value),
+        }
     }
 
     fn times(&mut self, ttl: u32, expiry: u32) {

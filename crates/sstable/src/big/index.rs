@@ -177,6 +177,7 @@ fn tail(key: &[u8]) -> u64 {
 pub(crate) fn skip_others(bytes: &[u8], key: &[u8]) -> usize {
     let (mut at, sought) = (0, tail(key));
     loop {
+        at += skip_others_of_one_length(&bytes[at..], key, sought);
         let Some((len, rest)) = bytes[at..].split_first_chunk::<2>() else {
             return at;
         };
@@ -184,15 +185,41 @@ pub(crate) fn skip_others(bytes: &[u8], key: &[u8]) -> usize {
         let Some((found, rest)) = rest.split_at_checked(key_len) else {
             return at;
         };
-        // The position is a vint, whose first byte gives the length; then the length of the promoted index.
         let Some(first) = rest.first() else { return at };
-        let position_len = first.leading_ones() as usize + 1;
-        let may_be_it = key_len == key.len() && tail(found) == sought;
-        if rest.get(position_len) != Some(&0) || (may_be_it && found == key) {
+        let position_len = position_len(*first);
+        if rest.get(position_len) != Some(&0) || found == key {
             return at;
         }
         at += 2 + key_len + position_len + 1;
     }
+}
+
+/// The bytes of an entry's position: a vint, whose first byte says so. After it comes the length of the promoted index.
+#[inline]
+fn position_len(first: u8) -> usize {
+    first.leading_ones() as usize + 1
+}
+
+/// As [`skip_others`], up to an entry whose key has another length, or the last ones, with one check of bounds for each
+/// entry: half of all instructions of a look-up.
+#[inline]
+fn skip_others_of_one_length(bytes: &[u8], key: &[u8], sought: u64) -> usize {
+    /// Of the position and of the length of the promoted index.
+    const AFTER_KEY_MAX: usize = 10;
+    let (mut at, n) = (0, key.len());
+    while let Some(entry) = bytes.get(at..).and_then(|rest| rest.get(..2 + n + AFTER_KEY_MAX)) {
+        let (key_len, rest) = entry.split_at(2);
+        let (found, rest) = rest.split_at(n);
+        let position_len = position_len(rest[0]);
+        let is_other = usize::from(u16::from_be_bytes([key_len[0], key_len[1]])) == n
+            && rest[position_len] == 0
+            && (tail(found) != sought || found != key);
+        if !is_other {
+            break;
+        }
+        at += 2 + n + position_len + 1;
+    }
+    at
 }
 
 /// A stretch of Index.db: a part of a cached chunk, or of a copy of several.

@@ -394,6 +394,7 @@ impl RowDecoder {
             self.tombstone = (!is_shadowed).then_some(deletion);
         }
         let total = slots.slots.len();
+        self.columns.reserve(total);
         if flags & flag::HAS_ALL_COLUMNS != 0 {
             for slot in &slots.slots {
                 self.column(&mut r, format, layout, bytes, flags, slot)?;
