@@ -382,3 +382,28 @@ fn a_table_with_a_flush_period_is_in_sstables_when_the_period_has_ended() {
         assert_eq!(rows(&shard, &store).await, 3);
     });
 }
+
+#[test]
+fn a_long_memtable_is_not_freed_by_the_reader_that_has_it_last() {
+    let mut simulation = Simulation::new(9);
+    let node = simulation.add_node(1);
+    run(&mut simulation, node, || async {
+        let (shard, store) = start(0).await;
+        for c in 0..1_000 {
+            write(&shard, &store, c);
+        }
+        let reader = store.tablets()[0].version();
+        let flushing = shard.clone();
+        let flush = runtime::spawn(async move { flushing.flush_all().await });
+        runtime::yield_now().await;
+        let memtable = Arc::downgrade(&store.tablets()[0].version().frozen[0].memtable);
+        flush.await.expect("there is room");
+        assert!(store.tablets()[0].version().frozen.is_empty());
+        runtime::sleep(Duration::from_secs(1)).await;
+        drop(reader);
+        assert!(memtable.upgrade().is_some(), "the reader freed it in its poll");
+        runtime::sleep(Duration::from_secs(1)).await;
+        assert!(memtable.upgrade().is_none(), "it is kept though no reader has it");
+        assert_eq!(rows(&shard, &store).await, 1_000);
+    });
+}

@@ -36,6 +36,10 @@ const BLOCK_BYTES: usize = 256 << 10;
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How often a flush that keeps failing for the same reason is logged.
 const RELOG_PERIOD: Duration = Duration::from_mins(1);
+/// A memtable of more bytes is freed by a thread beside the shard: one of 100,000 partitions takes 3 ms.
+const FREED_ASIDE_BYTES: usize = 1 << 20;
+/// How often the shard looks whether readers still have such a memtable.
+const READERS_PERIOD: Duration = Duration::from_millis(50);
 
 /// A memtable's partitions whose tokens are in a range.
 pub(crate) fn partitions_in(memtable: &Memtable, range: TokenRange) -> impl Iterator<Item = PartitionRef<'_>> {
@@ -386,7 +390,7 @@ impl Shard {
             false => frozen.range,
         };
         self.dirty.release(frozen.let_go());
-        drop(frozen);
+        free(frozen.memtable);
         self.forget_in_log(&table, tokens, position).await;
         self.compact_soon(store, tablet);
         Ok(())
@@ -758,4 +762,17 @@ impl Shard {
             }
         }
     }
+}
+
+/// Frees a flushed memtable. A reader that still has a long one must not be the last: it would free it in its poll.
+fn free(memtable: Arc<Memtable>) {
+    if memtable.bytes() <= FREED_ASIDE_BYTES {
+        return;
+    }
+    drop(runtime::spawn_in(runtime::Group::BACKGROUND, async move {
+        while Arc::strong_count(&memtable) > 1 {
+            runtime::sleep(READERS_PERIOD).await;
+        }
+        runtime::offload_background(move || drop(memtable)).await;
+    }));
 }
