@@ -509,7 +509,7 @@ impl Coordinator {
         let timeout = until.saturating_duration_since(runtime::now());
         let rpc = self.context.rpc.as_ref().ok_or_else(Self::unreachable)?;
         let peer = view.peer(replica.node).ok_or_else(Self::unreachable)?;
-        let (verb, body) = trace::wrapped(view, verb, body);
+        let (verb, body) = trace::wrapped(verb, body);
         let answer = rpc
             .call(&peer, u32::from(replica.shard), verb as u16, body, timeout)
             .await;

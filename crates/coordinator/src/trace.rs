@@ -17,9 +17,8 @@ use std::future::Future;
 use std::rc::Rc;
 
 use runtime::{ShardId, Submitted};
-use topology::TRACED_REQUESTS;
 
-use crate::{ClusterView, Coordinator, Verb};
+use crate::{Coordinator, Verb};
 
 pub use replica::trace::{Event, Trace, TraceId, note};
 
@@ -29,13 +28,6 @@ pub(crate) const WRAPPED_BYTES: usize = size_of::<TraceId>() + size_of::<u16>();
 /// Keeps the events of a trace: called once, when the work of a shard has ended.
 pub type Keeper = Box<dyn Fn(Rc<Trace>)>;
 
-/// The trace to send along with a request to other nodes, if it is traced and they understand it.
-pub(crate) fn to_send(trace: Option<Rc<Trace>>, view: &ClusterView) -> Option<TraceId> {
-    let trace = trace?;
-    let is_understood = view.topology.enabled_features().contains(TRACED_REQUESTS);
-    is_understood.then_some(trace.id)
-}
-
 /// Writes what precedes the body of a wrapped request.
 pub(crate) fn put_wrapping(id: &TraceId, verb: Verb, out: &mut Vec<u8>) {
     out.extend_from_slice(id);
@@ -43,8 +35,8 @@ pub(crate) fn put_wrapping(id: &TraceId, verb: Verb, out: &mut Vec<u8>) {
 }
 
 /// A request as it is sent: wrapped if it is traced.
-pub(crate) fn wrapped(view: &ClusterView, verb: Verb, body: Vec<u8>) -> (Verb, Vec<u8>) {
-    let Some(id) = to_send(Trace::current(), view) else {
+pub(crate) fn wrapped(verb: Verb, body: Vec<u8>) -> (Verb, Vec<u8>) {
+    let Some(id) = Trace::current().map(|trace| trace.id) else {
         return (verb, body);
     };
     let mut out = Vec::with_capacity(WRAPPED_BYTES + body.len());

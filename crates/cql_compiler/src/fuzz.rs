@@ -105,7 +105,6 @@ fn changed(schema: &Schema, text: &str, number: u128) -> Option<Schema> {
     let ctx = ddl::Context {
         new_id: Uuid::from_u128(number),
         nodes: &node_counts(),
-        has_tombstone_gc: true,
         has_functions: true,
         racks: &BTreeMap::new(),
         lists_racks: false,

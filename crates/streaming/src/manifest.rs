@@ -5,7 +5,7 @@
 //! vint            sstables, each:
 //!   u8            version: 1 mc, 2 md, 3 me
 //!   vint          components, each: u8 number, vint length, u32 CRC-32 of all of the file
-//! nothing, or where the target asked for marks and the source has a record of the range (feature `inherited_marks`):
+//! nothing, or where the target asked for marks and the source has a record of the range:
 //!   u128 u128     the session that marked last, the hash of its hosts
 //!   i64 i64       the mark of the last session that read everything, that of the last
 //!   u8 …          for each sstable 1 when it counts as repaired, else 0

@@ -119,7 +119,7 @@ pub(crate) struct Open {
     pub(crate) bytes: u64,
     /// The last truncation that the target is done with.
     pub(crate) truncated_at: u64,
-    /// Whether the target takes the marks that repairs have left (feature `inherited_marks`). There is one range then.
+    /// Whether the target takes the marks that repairs have left. There is one range then.
     pub(crate) with_marks: bool,
 }
 

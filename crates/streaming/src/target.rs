@@ -61,7 +61,7 @@ pub struct Request {
     /// The table.
     pub table: TableId,
     /// The tokens: at least one range, in token order, none over another. This shard has them, and each source has
-    /// them. Several only where all nodes know of it (feature `streams_of_ranges`).
+    /// them.
     pub ranges: Vec<TokenRange>,
     /// How many bytes one copy of several ranges should have at most, which a source needs on its disk, and which is
     /// copied again after a failure: usually [`PART_BYTES`].

@@ -54,7 +54,7 @@ impl Partition<'_> {
         if replica.node != view.me {
             let sent = match (&coordinator.context.rpc, view.peer(replica.node)) {
                 (Some(rpc), Some(peer)) => {
-                    let traced = trace::to_send(Trace::current(), view);
+                    let traced = Trace::current().map(|trace| trace.id);
                     let (verb, wrapping) = match traced {
                         None => (Verb::Paxos, 0),
                         Some(_) => (Verb::Traced, trace::WRAPPED_BYTES),

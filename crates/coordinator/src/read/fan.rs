@@ -72,7 +72,7 @@ impl<T: 'static> Fan<T> {
             (Some(rpc), Some(peer)) => {
                 let shard = u32::from(replica.shard);
                 let timeout = until.saturating_duration_since(runtime::now());
-                let (verb, body) = trace::wrapped(view, verb, body);
+                let (verb, body) = trace::wrapped(verb, body);
                 Branch::There(rpc.call(&peer, shard, verb as u16, body, timeout).without_timer())
             }
             _ => Branch::Known(Some(Err(Coordinator::unreachable()))),

@@ -172,10 +172,7 @@ impl Flight {
         let share = numbered(&write.mutations, numbers);
         let mut bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
         let all_or_nothing = write.manner.has_whole_shares();
-        let traced = match &self.trace {
-            None => None,
-            Some(trace) => trace::to_send(Some(Rc::clone(trace)), &write.view),
-        };
+        let traced = self.trace.as_ref().map(|trace| trace.id);
         let mut verb = Verb::Mutate;
         if traced.is_some() {
             bytes += trace::WRAPPED_BYTES;

@@ -26,7 +26,6 @@ use plan::restrict::KeyMarkers;
 use plan::{Plan, ResultColumn};
 use schema::{Schema, Table};
 use stdx::preempt;
-use topology::QUALIFIED_STATEMENT_IDS;
 use types::CqlType;
 use types::token::murmur3_x64_128;
 
@@ -345,7 +344,7 @@ impl Engine {
             return Ok(p);
         }
         let unqualified = keyspace.map(|_| id_of(text, None, variables));
-        let is_new = || self.ids_are_qualified() && !self.node.statements.is_missed(&id);
+        let is_new = || !self.node.statements.is_missed(&id);
         if let Some(other) = &unqualified
             && let Some(p) = self.prepared.get(other)
             && p.is_qualified
@@ -363,11 +362,6 @@ impl Engine {
         }
         prepared.was_altered = self.node.statements.remember(&prepared, keyspace);
         Ok(self.keep(prepared))
-    }
-
-    /// Whether all nodes give a statement that names its keyspaces the same id, whichever is used.
-    fn ids_are_qualified(&self) -> bool {
-        self.has_feature(QUALIFIED_STATEMENT_IDS)
     }
 
     fn keep(&self, prepared: Prepared) -> Rc<Prepared> {
