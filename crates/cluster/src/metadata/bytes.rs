@@ -119,15 +119,9 @@ impl Encoder {
 pub(crate) struct Decoder<'a> {
     reader: Reader<'a>,
     what: &'static str,
-    format: u8,
 }
 
 impl<'a> Decoder<'a> {
-    /// The format that the value was written in.
-    pub(crate) fn format(&self) -> u8 {
-        self.format
-    }
-
     /// Checks kind, format and checksum.
     pub(crate) fn open(bytes: &'a [u8], form: Form) -> Result<Self, Malformed> {
         let malformed = |why: String| form.malformed(why);
@@ -152,7 +146,6 @@ impl<'a> Decoder<'a> {
         Ok(Self {
             reader: Reader::new(body),
             what: form.name,
-            format: *format,
         })
     }
 

@@ -1,8 +1,8 @@
 //! `system.repair_history`: the ranges whose replicas repairs have made equal, in the last thirty days.
 //!
 //! A local table under ScyllaDB's name and with its columns, and `incremental_mode`: how the range was repaired, by the
-//! names of ScyllaDB's parameter. Each node keeps what it took part in, through the usual storage, so a restart keeps it.
-//! At a start shards read from it up to when their ranges are repaired. A row that cannot be written is left out with a
+//! names of ScyllaDB's parameter. Each node keeps what it took part in, through the usual storage, so a restart keeps
+//! it. At a start shards read from it up to when their ranges are repaired. A row that cannot be written is left out with a
 //! line in the log: after a restart the range counts as repaired longer ago, and tombstones are kept for longer.
 
 use std::rc::Rc;
