@@ -135,7 +135,7 @@ struct Noted {
     discard: Discard,
     /// Of the log.
     shard: u32,
-    /// Of the log; None when it is not known.
+    /// Of the log; None where the header of its segment is torn.
     run: Option<u64>,
 }
 
@@ -368,7 +368,7 @@ impl Loaded {
     fn name(&self, shard: u32) -> LogName {
         LogName {
             shard,
-            run: self.header.as_ref().and_then(|header| header.run),
+            run: self.header.as_ref().map(|header| header.run),
         }
     }
 }
@@ -381,7 +381,7 @@ fn are_of_one_run(files: &[(u32, u64, PathBuf)]) -> Result<bool, ReplayError> {
             file: path.clone(),
             source,
         })?;
-        runs.insert(header.filter(|header| header.id == *id).and_then(|header| header.run));
+        runs.insert(header.filter(|header| header.id == *id).map(|header| header.run));
     }
     Ok(runs.len() == 1 && !runs.contains(&None))
 }

@@ -30,9 +30,8 @@ use std::fmt;
 use stdx::bytes::{Reader, Truncated};
 use uuid::Uuid;
 
-/// The version of the protocol this code speaks, and the oldest: frames have had another checksum before, and requests
-/// for data other bytes.
-pub(crate) const PROTOCOL_VERSION: u16 = 3;
+/// The version of the protocol this code speaks, and the oldest.
+pub(crate) const PROTOCOL_VERSION: u16 = 1;
 /// The longest message.
 pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
 
