@@ -342,10 +342,11 @@ impl Copy<'_> {
         loop {
             let answer = self.asking.answer(message::OPEN, || open.encode(), None).await?;
             match Opened::decode(&answer) {
-                Ok(Ok(Opened::Ready(manifest))) if open.ranges.len() == 1 => return Ok((1, manifest)),
-                Ok(Ok(Opened::Part(ranges, manifest))) if ranges <= open.ranges.len() => return Ok((ranges, manifest)),
+                Ok(Ok(Opened::Ready(ranges, manifest))) if ranges <= open.ranges.len() => {
+                    return Ok((ranges, manifest));
+                }
                 Ok(Ok(Opened::Preparing)) => self.check_ranges()?,
-                Ok(Ok(Opened::Ready(_) | Opened::Part(..))) => {
+                Ok(Ok(Opened::Ready(..))) => {
                     let other = Malformed("the copy is of other ranges than were asked for");
                     return Err(self.asking.source.malformed(other));
                 }
