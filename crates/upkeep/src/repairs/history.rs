@@ -2,8 +2,8 @@
 //!
 //! A local table under ScyllaDB's name and with its columns, and `incremental_mode`: how the range was repaired, by the
 //! names of ScyllaDB's parameter. Each node keeps what it took part in, through the usual storage, so a restart keeps
-//! it. At a start shards read from it up to when their ranges are repaired. A row that cannot be written is left out with a
-//! line in the log: after a restart the range counts as repaired longer ago, and tombstones are kept for longer.
+//! it. At a start shards read from it up to when their ranges are repaired. A row that cannot be written is left out
+//! with a line in the log: after a restart the range counts as repaired longer ago, and tombstones are kept for longer.
 
 use std::rc::Rc;
 
@@ -25,10 +25,9 @@ const NAME: &str = "repair_history";
 static DEFINITION: Definition = Definition {
     keyspace: "system",
     cql: "repair_history (table_uuid uuid, repair_time timestamp, repair_uuid uuid, range_start bigint, range_end bigint, keyspace_name text, \
-     table_name text, PRIMARY KEY (table_uuid, repair_time, repair_uuid, range_start, range_end))",
+     table_name text, incremental_mode text, PRIMARY KEY (table_uuid, repair_time, repair_uuid, range_start, range_end))",
     options: Options {
         default_time_to_live: SECONDS_KEPT,
-        added: &[("incremental_mode", "text")],
         ..Options::NO_GRACE
     },
 };
