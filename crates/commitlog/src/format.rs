@@ -126,10 +126,10 @@ impl SegmentHeader {
         (&h[..8] == MAGIC && crc == crc32fast::hash(&h[..60])).then_some(h)
     }
 
-    /// The format version of a header that is whole and was written by a later release.
-    pub(crate) fn later_version(bytes: &[u8]) -> Option<u32> {
+    /// The format version of a header that is whole, where this release does not know it.
+    pub(crate) fn unknown_version(bytes: &[u8]) -> Option<u32> {
         let version = u32::from_le_bytes(Self::whole(bytes)?[8..12].try_into().ok()?);
-        (version > FORMAT_VERSION).then_some(version)
+        (version != FORMAT_VERSION).then_some(version)
     }
 
     /// None when it was torn or never written.
@@ -291,8 +291,8 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_a_later_format_is_not_taken_for_a_torn_one() {
-        let versions = [1, 2].map(|version| SegmentHeader::later_version(&header(version)));
-        assert_eq!(versions, [None, Some(2)]);
+    fn a_segment_of_an_unknown_format_is_not_taken_for_a_torn_one() {
+        let versions = [0, 1, 2].map(|version| SegmentHeader::unknown_version(&header(version)));
+        assert_eq!(versions, [Some(0), None, Some(2)]);
     }
 }

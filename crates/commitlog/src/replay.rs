@@ -48,8 +48,8 @@ pub enum ReplayError {
         /// What was expected.
         expected: String,
     },
-    /// A later release wrote it.
-    Later {
+    /// It is in a format that this release does not know.
+    UnknownFormat {
         /// The segment.
         file: PathBuf,
         /// Its format version.
@@ -61,10 +61,10 @@ impl std::fmt::Display for ReplayError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io { file, source } => write!(f, "commitlog {}: {source}", file.display()),
-            Self::Later { file, version } => write!(
+            Self::UnknownFormat { file, version } => write!(
                 f,
-                "commitlog {} has format version {version}: expected {FORMAT_VERSION} or an earlier one. The release that wrote it can start and \
-                 stop in order, which empties the commitlog",
+                "commitlog {} has format version {version}: expected {FORMAT_VERSION}, the only one known here. Start the release that wrote it \
+                 and stop it cleanly, which empties the commitlog",
                 file.display()
             ),
             Self::Corrupt { file, offset, expected } => {
@@ -401,8 +401,8 @@ fn load(path: &Path, id: u64) -> Result<Loaded, ReplayError> {
         file: path.to_owned(),
         source,
     })?;
-    if let Some(version) = SegmentHeader::later_version(&bytes) {
-        return Err(ReplayError::Later {
+    if let Some(version) = SegmentHeader::unknown_version(&bytes) {
+        return Err(ReplayError::UnknownFormat {
             file: path.to_owned(),
             version,
         });

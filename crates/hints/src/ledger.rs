@@ -175,6 +175,14 @@ impl Ledger {
     }
 }
 
+/// The format of the node's own report in a file whose checksum is right, where this release does not know it.
+fn unknown_format(file: &[u8]) -> Option<u8> {
+    let (body, crc) = file.split_last_chunk::<4>()?;
+    let format = body.strip_prefix(MAGIC)?.get(4)?;
+    let is_whole = u32::from_le_bytes(*crc) == crc32fast::hash(body);
+    (is_whole && *format != FORMAT_VERSION).then_some(*format)
+}
+
 impl Hints {
     /// The node's ledger as an earlier run left it; None when there was none.
     ///
@@ -187,13 +195,19 @@ impl Hints {
                 return Ok(None);
             }
             let bytes = fs::read(&path).map_err(|e| HintsError::new(&path, &e))?;
-            let damaged = || HintsError {
-                message:
-                    "damaged: expected what nodes have missed and a checksum. Repair all tables before it is removed"
-                        .to_owned(),
+            let refused = || HintsError {
+                message: match unknown_format(&bytes) {
+                    Some(found) => format!(
+                        "it is in format {found}: expected {FORMAT_VERSION}, the only one known here. Start the release that wrote it"
+                    ),
+                    None => {
+                        "damaged: expected what nodes have missed and a checksum. Repair all tables before it is removed"
+                            .to_owned()
+                    }
+                },
                 file: path.clone(),
             };
-            Ledger::decode(&bytes).ok_or_else(damaged).map(Some)
+            Ledger::decode(&bytes).ok_or_else(refused).map(Some)
         })
         .await
     }
@@ -250,6 +264,18 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Ledger::decode(&damaged), None, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_ledger_of_an_unknown_format_is_not_taken_for_a_damaged_one() {
+        let mut bytes = ledger().encode();
+        assert_eq!(unknown_format(&bytes), None);
+        bytes[MAGIC.len() + 4] = 2;
+        assert_eq!(unknown_format(&bytes), None, "the checksum is another's");
+        let body = bytes.len() - 4;
+        let crc = crc32fast::hash(&bytes[..body]);
+        bytes[body..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!((Ledger::decode(&bytes), unknown_format(&bytes)), (None, Some(2)));
     }
 
     #[test]

@@ -131,7 +131,13 @@ pub fn load(dir: &Path, known: &Known) -> Result<Option<Metadata>, LoadError> {
 pub(crate) fn read(bytes: &[u8], known: &Known) -> Result<Metadata, String> {
     let mut reader = match bytes.strip_prefix(MAGIC) {
         Some(rest) => Reader::new(rest),
-        None => return Err("expected a file that begins with CETOMET1".to_owned()),
+        None => {
+            let found = bytes[..bytes.len().min(MAGIC.len())].escape_ascii();
+            return Err(format!(
+                "the file begins with '{found}': expected '{}', the only format known here",
+                MAGIC.escape_ascii()
+            ));
+        }
     };
     let base = base(&mut reader).map_err(|e| format!("the base ends too early: {e}"))?;
     let mut metadata = Metadata::decode(base, known).map_err(|e| e.to_string())?;
@@ -438,6 +444,25 @@ mod tests {
             } else {
                 assert_eq!(result.as_ref(), Ok(&values[2]), "damage at {at}");
             }
+        }
+    }
+    #[test]
+    fn a_file_of_an_unknown_format_is_refused_by_name() {
+        for (begin, found) in [
+            (&b"CETOMET2"[..], "CETOMET2"),
+            (b"CETO", "CETO"),
+            (b"\0\xffMET1..", "\\x00\\xffMET1.."),
+        ] {
+            let mut bytes = begin.to_vec();
+            if begin.len() == MAGIC.len() {
+                bytes.extend_from_slice(&start().encode());
+            }
+            assert_eq!(
+                read(&bytes, &Known::everything()),
+                Err(format!(
+                    "the file begins with '{found}': expected 'CETOMET1', the only format known here"
+                ))
+            );
         }
     }
 }
