@@ -4,7 +4,6 @@ import pytest
 
 from harness import Cluster
 from harness.cluster import forms_clusters
-from harness.older import NoOlderRelease, older_binary
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,15 +31,6 @@ def forgetful_cluster(request):
         yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
-
-
-@pytest.fixture(scope="session")
-def older():
-    """The binary of the release before this one. A clone without the history that has it cannot test upgrades; ./dev test has it."""
-    try:
-        return older_binary()
-    except NoOlderRelease as reason:
-        pytest.skip(f"there is no older release to upgrade from: {reason}")
 
 
 @pytest.fixture

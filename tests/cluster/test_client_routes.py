@@ -3,14 +3,10 @@
 import struct
 from uuid import UUID
 
-import pytest
-
 from harness import Cluster, cql, wire
-from harness.cluster import eventually
 from harness.events import Listener
 
 PATH = "/v2/client-routes"
-FEATURE = "client_routes"
 FIRST, SECOND = "8ad27d74-8f8b-4bb4-9af7-7650a6cddf01", "8ad27d74-8f8b-4bb4-9af7-7650a6cddf02"
 
 
@@ -45,7 +41,6 @@ def stored(cluster, number):
 def test_a_change_at_one_node_reaches_the_drivers_of_all(request):
     with Cluster(2, smp=2, runtime=request.config.getoption("--runtime")) as cluster:
         one, two = cluster
-        eventually("the feature is enabled", lambda: two.has_enabled(FEATURE))
         with (
             Listener(two, "CLIENT_ROUTES_CHANGE") as v4,
             Listener(two, "STATUS_CHANGE", "CLIENT_ROUTES_CHANGE", version=5) as v5,
@@ -109,24 +104,3 @@ def test_bad_routes_are_refused_and_nothing_of_the_request_is_taken(cluster):
     status, answer = node.api(PATH, "DELETE", [route("c", FIRST)])
     assert status == 400 and "unknown field 'address'" in answer["message"]
     assert node.api(PATH) == (200, [])
-
-
-def test_a_node_of_an_older_feature_level_keeps_routes_out_of_the_cluster(request):
-    held_back = ["--hold-back-feature", FEATURE]
-    cluster = Cluster(2, smp=1, runtime=request.config.getoption("--runtime"))
-    try:
-        older, newer = cluster
-        older.options = [*older.options, *held_back]
-        cluster.form()
-        status, answer = newer.api(PATH, "POST", [route("c", FIRST)])
-        assert status == 500
-        assert f"needs feature '{FEATURE}'" in answer["message"] and "Nothing was changed" in answer["message"]
-        assert newer.api(PATH) == (200, [])
-        cluster.stop(1)
-        older.options = older.options[: -len(held_back)]
-        cluster.start(1)
-        eventually("the feature is enabled", lambda: newer.has_enabled(FEATURE))
-        assert newer.api(PATH, "POST", [route("c", FIRST)]) == (200, None)
-        eventually("the other has it", lambda: older.api(PATH) == (200, [route("c", FIRST)]))
-    finally:
-        cluster.remove()

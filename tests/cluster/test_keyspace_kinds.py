@@ -1,7 +1,7 @@
 """A keyspace goes from the token ring to tablets and back, while applications write, read and count in it at QUORUM. No request fails, and nothing is lost."""
 
 import pytest
-from cassandra import ConsistencyLevel, InvalidRequest
+from cassandra import ConsistencyLevel
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import SimpleStatement
 
@@ -62,42 +62,6 @@ def check(session, name, load):
     assert cql.rows(session, counted) == [(load.counted,)]
     added = SimpleStatement(f"SELECT sum(n) FROM {name}.c", consistency_level=ConsistencyLevel.ALL)
     assert cql.rows(session, added) == [(load.counted,)]
-
-
-def test_it_is_refused_until_all_nodes_know_how(request):
-    held = ["--hold-back-feature", "replication_kinds"]
-    cluster = Cluster(2, smp=1, runtime=request.config.getoption("--runtime"), options=held)
-    try:
-        cluster.form().known_to_clients()
-        name = cql.unique("ks")
-        to_tablets = f"ALTER KEYSPACE {name} WITH tablets = {{'enabled': true}}"
-        with cluster.driver() as driver:
-            session = driver.connect()
-            create_on_ring(session, name, copies=2)
-            # Where there is no table, there is nothing to know.
-            session.execute(to_tablets)
-            session.execute(f"ALTER KEYSPACE {name} WITH tablets = {{'enabled': false}}")
-            session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY)")
-            with pytest.raises(InvalidRequest, match="not all nodes know how .feature replication_kinds."):
-                session.execute(to_tablets)
-            [described] = [row.create_statement for row in session.execute(f"DESCRIBE KEYSPACE {name}") if row.type == "keyspace"]
-            assert "'enabled': false" in described
-        for node in cluster:
-            node.options = [option for option in node.options if option not in held]
-        for number in (1, 2):
-            cluster.restart(number)
-        cluster.known_to_clients()
-        with cluster.driver() as driver:
-            session = driver.connect()
-            session.execute(to_tablets)
-
-            def is_even_there():
-                found = tablets(session, name, copies=2)
-                return set(found) == {"t"} and is_even(found["t"])
-
-            eventually("it has tablets", lambda: is_even_there())
-    finally:
-        cluster.remove()
 
 
 def test_nodetool_takes_a_keyspace_to_tablets(cluster):

@@ -118,19 +118,3 @@ def test_a_move_that_cannot_be_is_refused_with_the_reason(cluster, session):
     assert places(session, name)[host] == to
     listed = cluster.node(2).api("/task_manager/list_module_tasks/tablets")[1]
     assert [task["state"] for task in listed if task["keyspace"] == name] == ["done"]
-
-
-def test_a_tablet_moves_only_when_every_node_knows_how(tmp_path):
-    cluster = Cluster(2, smp=SHARDS, options=["--hold-back-feature", "shard_moves"])
-    try:
-        cluster.form()
-        with cluster.driver(only=1) as driver:
-            name = keyspace(driver.connect(), 2)
-        node = cluster.node(1)
-        where = f"/storage_service/tablets/move?ks={name}&table=t&token=0&src_host={host_of(node)}&dst_host={host_of(node)}"
-        answers = [node.api(f"{where}&src_shard={shard}&dst_shard={1 - shard}", method="POST") for shard in range(SHARDS)]
-        assert all(status >= 400 for status, _ in answers)
-        reasons = [answer["message"] for _, answer in answers]
-        assert any("moving a tablet needs feature 'shard_moves'" in reason and "Upgrade that node first" in reason for reason in reasons), reasons
-    finally:
-        cluster.remove()

@@ -4,7 +4,6 @@ import pytest
 from cassandra import FunctionFailure, InvalidRequest
 
 from harness import Cluster, cql
-from harness.cluster import eventually
 
 ENABLED = ["--user-defined-functions-enabled", "1"]
 ROWS = 200
@@ -62,36 +61,3 @@ def test_what_one_node_creates_all_call(request):
             with pytest.raises(InvalidRequest, match="Unknown function 'f.total'"):
                 session.execute("SELECT f.total(v) FROM f.t")
             assert cql.rows(session, "SELECT f.joined(1, 2) FROM f.t WHERE k = 1") == [(4,)]
-
-
-def test_functions_wait_for_all_nodes_to_know_them(request, older):
-    cluster = Cluster(2, smp=1, runtime=request.config.getoption("--runtime"), repairs=True)
-    binaries = {number: cluster.node(number).binary for number in (1, 2)}
-    try:
-        for node in cluster:
-            node.binary = older
-        cluster.form().known_to_clients()
-        upgrade(cluster, 1, binaries)
-        with cluster.driver(only=1) as driver:
-            session = driver.connect()
-            with_rows(session)
-            with pytest.raises(InvalidRequest, match="user_functions"):
-                session.execute(PLUS[0])
-            assert cql.rows(session, "SELECT sum(v) FROM f.t") == [(sum(range(ROWS)),)]
-        upgrade(cluster, 2, binaries)
-        eventually("the feature is enabled", lambda: cluster.node(1).has_enabled("user_functions"))
-        with cluster.driver(only=1) as driver:
-            session = driver.connect()
-            for text in PLUS:
-                session.execute(text)
-            check_calls(session)
-    finally:
-        cluster.remove()
-
-
-def upgrade(cluster, number, binaries):
-    node = cluster.node(number)
-    node.stop()
-    node.binary = binaries[number]
-    node.options = [*node.options, *ENABLED]
-    cluster.start(number)

@@ -1,13 +1,10 @@
 """Prepared statements whose result an ALTER changes: no client may read rows by metadata from before it."""
 
-import hashlib
-import itertools
 import struct
 
 import pytest
 
 from harness import cql, wire
-from harness.cluster import eventually
 from harness.wire import Connection
 
 ROWS, PREPARED = 2, 4
@@ -192,47 +189,3 @@ def test_other_statements_stay_prepared(session, keyspace, table, open_connectio
         assert execute_with(connection, ids, number, number).opcode == wire.RESULT, change
     session.execute(f"ALTER TABLE {name} DROP v")
     assert execute_with(connection, ids, number, number).error[0] == cql.UNPREPARED
-
-
-@pytest.mark.ceto_only("Cassandra has had no other ids since 4.0")
-def test_a_client_whose_id_a_node_has_forgotten_gets_the_same_again(keyspace, table, open_connection):
-    """It prepared on a node of an earlier release, which put the keyspace that was used into the id."""
-    name = table("k int PRIMARY KEY, v int")
-    statement = f"SELECT v FROM {keyspace}.{name}"
-    connection = open_connection(4)
-    use(connection, keyspace)
-    former = hashlib.md5(f"{keyspace}{statement}".encode()).digest()
-    assert execute(connection, [former]).error[0] == cql.UNPREPARED
-    assert prepare(connection, statement) == [former]
-    assert rows(execute(connection, [former])) == (NO_METADATA, 1)
-
-
-@pytest.mark.ceto_only("a node of this release that behaves as one of the release before")
-def test_ids_from_before_an_upgrade_are_given_again(new_node):
-    """Clients go on with the ids that they have, whatever the node would name their statements now."""
-    statement = "SELECT v FROM ks.t"
-    node = new_node(options=("--hold-back-feature", "qualified_statement_ids")).start()
-    with Connection(node.server, 4) as connection:
-        connection.startup()
-        connection.query("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
-        connection.query("CREATE TABLE ks.t (k int PRIMARY KEY, v int)")
-        use(connection, "ks")
-        former = prepare(connection, statement)
-        assert former == [hashlib.md5(f"ks{statement}".encode()).digest()]
-    node.stop()
-    node.options = []
-    node.start()
-    with Connection(node.server, 4) as connection:
-        connection.startup()
-        use(connection, "ks")
-        assert execute(connection, former).error[0] == cql.UNPREPARED
-        assert prepare(connection, statement) == former
-        assert rows(execute(connection, former)) == (NO_METADATA, 1)
-        # Who has no such id gets the new one, soon behind the start: then the group has enabled the feature.
-        others = (f"SELECT k FROM ks.t LIMIT {number}" for number in itertools.count(1))
-
-        def has_new_id():
-            other = next(others)
-            return prepare(connection, other) == [hashlib.md5(other.encode()).digest()]
-
-        eventually("ids without the keyspace that is used", has_new_id)

@@ -104,7 +104,7 @@ def test_the_topology_has_the_node_and_what_its_release_can_do(session):
     assert (member["host_id"], member["datacenter"], member["rack"]) == (local.host_id, local.data_center, local.rack)
     assert (member["node_state"], member["shard_count"]) == ("normal", session.node.smp)
     assert set(member["tokens"]) == set(local.tokens)
-    assert "tablet_moves" in member["supported_features"]
+    assert "per_partition_rate_limit" in member["supported_features"]
 
     def enabled():
         (member,) = rows(session, "SELECT enabled_features FROM system.topology")

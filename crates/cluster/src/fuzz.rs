@@ -14,6 +14,14 @@ use std::sync::Arc;
 use topology::{HostId, JoinRequest, Message, Node, NodeState, Topology, TopologyCommand};
 use uuid::Uuid;
 
+const HEALTH: Health = Health {
+    clock_us: 1_700_000_000_000_000,
+    is_clock_trusted: true,
+    takes_writes: false,
+    fence: 9,
+    disk: topology::DiskLevel::Warning,
+};
+
 /// The verb and the body by which a node notifies another that it has left.
 #[must_use]
 pub fn has_left(address: SocketAddr) -> (u16, Vec<u8>) {
@@ -23,7 +31,7 @@ pub fn has_left(address: SocketAddr) -> (u16, Vec<u8>) {
         schema_version: Uuid::from_u128(9),
         internode: address,
         has_left: true,
-        health: None,
+        health: HEALTH,
         lineage: None,
     };
     (wire::STATE, state.encode())
@@ -77,13 +85,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         schema_version: Uuid::from_u128(9),
         internode: address,
         has_left: false,
-        health: Some(Health {
-            clock_us: 1_700_000_000_000_000,
-            is_clock_trusted: true,
-            takes_writes: false,
-            fence: 9,
-            disk: Some(topology::DiskLevel::Warning),
-        }),
+        health: HEALTH,
         lineage: None,
     };
     let who = Who {
@@ -134,8 +136,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         JoinAnswer::Welcome(vec![1, 2, 3]).encode(),
         JoinAnswer::Later("later".to_owned()).encode(),
         wire::encode_load(9),
-        wire::encode_tablet_report(&report, false),
-        wire::encode_tablet_report(&report, true),
+        wire::encode_tablet_report(&report),
         standing(tablet.table).encode(),
         wire::encode_splits(&vec![(tablet.table, 8)]),
         wire::encode_hosts(&[host]),

@@ -50,23 +50,16 @@ pub use members::standalone::{Standalone, load_standalone};
 pub use messages::verbs::{FIRST_VERB, LAST_VERB, handler};
 pub use metadata::bytes::Malformed;
 pub use metadata::command::{Command, SchemaChange, TableMoves, TabletsChange};
-pub use metadata::features::{
-    CLOSED_LISTENERS, DISK_LEVELS, EARLY_REMOVAL, EXCLUDE_TOGETHER, FEATURES, FORGOTTEN_HINTS, INCREMENTAL_REPAIR,
-    INHERITED_MARKS, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PARALLEL_COPIES, PAXOS_GRACE,
-    PER_PARTITION_RATE_LIMIT, REPAIR_MODES, REPLICATION_GOALS, REPLICATION_KINDS, SELECTED_REPAIRS, SHARD_MOVES,
-    SNAPSHOT_OPTIONS, STREAMS_OF_RANGES, TABLET_MOVES, TABLET_OPTIONS, TABLET_RESIZES, TOPOLOGY_OPERATIONS,
-    UNWRITTEN_PROMISES,
-};
+pub use metadata::features::{FEATURES, PER_PARTITION_RATE_LIMIT};
 pub use metadata::file::{Written, load};
 pub use metadata::history::History;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected, Run};
 pub use operators::client_routes::{
-    CLIENT_ROUTES, CLIENT_ROUTES_MAX, ClientRoute, ClientRouteKey, ClientRoutes, ClientRoutesChange,
-    changed_client_routes,
+    CLIENT_ROUTES_MAX, ClientRoute, ClientRouteKey, ClientRoutes, ClientRoutesChange, changed_client_routes,
 };
 pub use operators::operations::{Operation, OperationKind};
 pub use operators::status::{MemberStatus, Role, Status};
-pub use ring::{RING_MOVES, Replications, RingState, RingStep};
+pub use ring::{Replications, RingState, RingStep};
 pub use service::Cluster;
 pub use tablets::balance_report::{BalanceCounts, BalanceReport, TableBalance};
 pub use tablets::balancer::{Balancing, pause_behind};
@@ -75,4 +68,4 @@ pub use tablets::counts::TabletCounts;
 pub use tablets::goals::Altered;
 pub use tablets::mover::{Copy, Discard, NodeMove};
 pub use tablets::moves::ShardMove;
-pub use tablets::rack_rules::{RACK_OPTION, RACK_RULES};
+pub use tablets::rack_rules::RACK_OPTION;

@@ -8,7 +8,6 @@ use crate::members::seeds::Seeds;
 use crate::messages::wire::GreetingAnswer;
 use crate::metadata::Metadata;
 use crate::metadata::command::{Command, SchemaChange};
-use crate::metadata::features::ORDERLY_STOP;
 use crate::metadata::file::Written;
 use crate::metadata::machine::Machine;
 use crate::tablets::balance_report::BalanceReport;
@@ -281,10 +280,10 @@ impl Cluster {
         !left.is_zero() && !self.is_stopping.get() && runtime::timeout(left, notified).await.is_ok()
     }
 
-    /// Hands the leadership of the metadata group over to another member, if this one leads and all members support
-    /// that: otherwise changes would wait for an election when it stops.
+    /// Hands the leadership of the metadata group over to another member, if this one leads: otherwise changes would
+    /// wait for an election when it stops.
     pub(crate) async fn hand_over(&self) {
-        if !self.leads() || !self.has_feature(ORDERLY_STOP) {
+        if !self.leads() {
             return;
         }
         let metadata = self.metadata();

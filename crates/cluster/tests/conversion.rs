@@ -8,7 +8,7 @@ use schema::TableId;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{Boundaries, HostId, NodeState, REPLICATION_KINDS, Replication, TabletMap, ring_map};
+use topology::{Boundaries, HostId, NodeState, Replication, TabletMap, ring_map};
 use types::Token;
 use uuid::Uuid;
 
@@ -351,29 +351,6 @@ fn pieces_wait_for_a_node_that_is_down_and_operators_see_for_which() {
     assert!(waits.contains(&host(3).to_string()), "{waits}");
     sea.restart(3);
     expect(&mut sea, "it is of the ring", 3, is_of_ring);
-}
-
-#[test]
-fn nothing_begins_before_all_nodes_know_how() {
-    let mut sea = Sea::new(3190, 3);
-    for node in &sea.nodes {
-        node.config.borrow_mut().features.remove(REPLICATION_KINDS);
-    }
-    (0..3).for_each(|number| sea.start(number));
-    sea.expect_normal(0..3);
-    sea.make_ring_table(TABLE, 2);
-    sea.set_tablets("ks", true);
-    sea.sim.run_for(10 * SECOND);
-    let metadata = sea.cluster(0).metadata();
-    assert!(!metadata.tablets.contains_key(&TABLE));
-    let begin = Command::Convert {
-        table: TABLE,
-        step: Conversion::Begin { tablet_count: 4 },
-    };
-    let refused = metadata
-        .apply(metadata.index + 1, &begin)
-        .expect_err("it needs a feature");
-    assert!(refused.to_string().contains(REPLICATION_KINDS), "{refused}");
 }
 
 #[test]

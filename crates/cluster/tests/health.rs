@@ -13,13 +13,6 @@ const DAY_US: i64 = 86_400_000_000;
 /// Three nodes that serve clients and say how they are.
 fn serving(seed: u64) -> Sea {
     let mut sea = Sea::formed(seed, 3);
-    sea.expect("the features are enabled", |views| {
-        views.iter().all(|view| {
-            view.has_feature(cluster::NODE_HEALTH)
-                && view.has_feature(cluster::ORDERLY_START)
-                && view.has_feature(cluster::ORDERLY_STOP)
-        })
-    });
     for number in 0..3 {
         sea.on(number, |cluster| async move { cluster.open() });
     }
@@ -213,44 +206,6 @@ fn a_node_that_restarts_with_room_is_full_no_more() {
     sea.sim.crash(id, CrashKind::Kill);
     sea.restart(2);
     sea.expect("it has room", |views| !is_full(views));
-}
-
-#[test]
-fn before_the_feature_nobody_says_how_full_its_disks_are() {
-    let mut sea = Sea::new(11, 3);
-    for node in &sea.nodes {
-        node.config.borrow_mut().features.remove(cluster::DISK_LEVELS);
-    }
-    for number in 0..3 {
-        sea.start(number);
-    }
-    sea.expect_normal(0..3);
-    sea.on(2, |cluster| async move { cluster.set_disk_level(DiskLevel::Critical) });
-    sea.sim.run_for(Duration::from_secs(5));
-    let disks = |number: usize| {
-        let members = sea.cluster(number).status().members;
-        members.into_iter().filter(|m| m.disk == DiskLevel::Critical).count()
-    };
-    assert_eq!((disks(0), disks(2)), (0, 1), "the others read messages as before");
-    assert!(sea.cluster(0).status().members.iter().all(|m| m.is_live));
-}
-
-#[test]
-fn without_the_feature_the_steady_clock_alone_judges() {
-    let mut sea = Sea::new(8, 3);
-    for node in &sea.nodes {
-        node.config.borrow_mut().features.remove(cluster::NODE_HEALTH);
-    }
-    for number in 0..3 {
-        sea.start(number);
-    }
-    sea.expect_normal(0..3);
-    let id = sea.nodes[2].id;
-    sea.sim.set_clock_skew_us(id, DAY_US);
-    sea.sim.run_for(Duration::from_secs(20));
-    assert_eq!(sea.cluster(2).clock().state, ClockState::Suspect(ClockDoubt::Stepped));
-    assert_eq!(off_s(&mut sea, 2), 0);
-    assert!(sea.cluster(2).is_in_service());
 }
 
 /// Three members and one machine more, whose clocks may differ by less than a fifth of a second.

@@ -2,7 +2,7 @@
 //! nodes that are removed.
 
 use crate::support::{SECOND, Sea, dir, host};
-use cluster::{ChangeError, Cluster, METADATA_HISTORY, Metadata};
+use cluster::{ChangeError, Cluster, Metadata};
 use consensus::Part;
 use record::Known;
 use runtime::sim::CrashKind;
@@ -122,7 +122,7 @@ fn forge_history(sea: &mut Sea, number: usize, history: u128) {
             ..metadata
         };
         let base = forged.encode();
-        let mut bytes = b"CETOMET3".to_vec();
+        let mut bytes = b"CETOMET1".to_vec();
         bytes.extend_from_slice(&(base.len() as u64).to_be_bytes());
         bytes.extend_from_slice(&base);
         runtime::fs::write(dir().join("metadata"), &bytes).expect("the disk works");
@@ -350,38 +350,4 @@ fn a_node_that_is_down_is_removed_for_ever_and_one_that_is_up_is_not() {
         seen.fatal.borrow().is_some() || seen.error.borrow().is_some()
     });
     assert!(has_stopped, "a removed node goes on as if nothing had been");
-}
-
-#[test]
-fn a_cluster_with_a_node_of_an_earlier_release_has_no_history_yet() {
-    let mut sea = Sea::new(490, 3);
-    sea.nodes[0].config.borrow_mut().features.remove(METADATA_HISTORY);
-    (0..3).for_each(|number| sea.start(number));
-    sea.expect_normal(0..3);
-    sea.expect_voters(3);
-    sea.create(1, "before").expect("all are there");
-    for number in 0..3 {
-        let metadata = sea.cluster(number).metadata();
-        assert_eq!((metadata.history, metadata.runs.len()), (None, 0));
-    }
-    let refused = sea.on(1, |cluster| async move { cluster.remove_node(host(0)).await });
-    assert!(
-        matches!(&refused, Err(ChangeError::Refused(why)) if why.contains("upgrade")),
-        "{refused:?}"
-    );
-    sea.crash(0, CrashKind::Kill);
-    sea.nodes[0].config.borrow_mut().features = cluster::FEATURES.iter().map(|name| (*name).to_owned()).collect();
-    sea.restart(0);
-    sea.expect_normal(0..3);
-    sea.expect_noted(0..3);
-    let histories: Vec<_> = (0..3).map(|number| sea.cluster(number).metadata().history).collect();
-    assert!(histories[0].is_some(), "it begins when the feature is enabled");
-    sea.create(0, "after").expect("all are there");
-    sea.expect("all have the same history", |views| {
-        let first = views[0].metadata();
-        views.iter().all(|view| {
-            let metadata = view.metadata();
-            (metadata.index, metadata.history) == (first.index, first.history)
-        })
-    });
 }

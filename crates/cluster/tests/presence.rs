@@ -2,7 +2,6 @@
 
 use crate::support::{SECOND, Sea, host};
 use runtime::sim::CrashKind;
-use std::rc::Rc;
 use std::time::Duration;
 use topology::NodeState;
 
@@ -10,14 +9,7 @@ use topology::NodeState;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn formed(seed: u64) -> Sea {
-    let mut sea = Sea::formed(seed, 3);
-    sea.expect("the features are enabled", |views| {
-        let has = |view: &Rc<cluster::Cluster>, feature| view.has_feature(feature);
-        views
-            .iter()
-            .all(|view| has(view, cluster::ORDERLY_START) && has(view, cluster::ORDERLY_STOP))
-    });
-    sea
+    Sea::formed(seed, 3)
 }
 
 fn restart(sea: &mut Sea, number: usize) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{SECOND, Sea, host};
-use cluster::{ChangeError, Command, Metadata, RACK_OPTION, RACK_RULES, Rejected, SchemaChange};
+use cluster::{ChangeError, Command, Metadata, RACK_OPTION, Rejected, SchemaChange};
 use runtime::sim::CrashKind;
 use schema::{Keyspace, Schema};
 use topology::{NodeState, TopologyCommand};
@@ -166,18 +166,4 @@ fn the_rule_holds_at_the_place_in_the_log() {
     let more = with_keyspace(&unfit.schema, "one", "0", true);
     let other = Command::RackValid(Box::new(Command::Schema(SchemaChange::between(&unfit.schema, &more))));
     assert!(unfit.apply(102, &other).is_ok());
-}
-
-#[test]
-fn nothing_is_checked_before_all_nodes_know_how() {
-    let mut sea = Sea::new(5, 2);
-    for node in &sea.nodes {
-        let mut config = node.config.borrow_mut();
-        config.rack_rules = true;
-        config.location.datacenter = "datacenter1".to_owned();
-        config.features.remove(RACK_RULES);
-    }
-    (0..2).for_each(|number| sea.start(number));
-    sea.expect_normal(0..2);
-    assert_eq!(replicate(&mut sea, "three", "3", true), Ok(()));
 }

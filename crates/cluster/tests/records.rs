@@ -4,8 +4,8 @@
 //! `CETO_REWRITE=1 cargo test -p cluster --test records` writes the file.
 
 use cluster::{
-    Altered, ClientRoute, ClientRouteKey, ClientRoutesChange, Command, Conversion, Forgotten, METADATA_HISTORY,
-    Metadata, RingState, RingStep, SchemaChange, TabletsChange,
+    Altered, ClientRoute, ClientRouteKey, ClientRoutesChange, Command, Conversion, Forgotten, Metadata,
+    PER_PARTITION_RATE_LIMIT, RingState, RingStep, SchemaChange, TabletsChange,
 };
 use record::Known;
 use schema::{Keyspace, Schema, TableId};
@@ -38,7 +38,7 @@ fn node() -> Node {
         shards: 2,
         tokens: vec![Token(-5), Token(9)],
         state: NodeState::Normal,
-        features: BTreeSet::from([METADATA_HISTORY.to_owned()]),
+        features: BTreeSet::from([PER_PARTITION_RATE_LIMIT.to_owned()]),
         release: "1".to_owned(),
         loss: None,
     }

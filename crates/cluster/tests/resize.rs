@@ -1,7 +1,7 @@
 //! Tables get more tablets as they grow, and fewer as they shrink.
 
 use crate::support::{SECOND, Sea, host};
-use cluster::{Balancing, Cluster, Command, NodeMove, TABLET_RESIZES};
+use cluster::{Balancing, Cluster, Command, NodeMove};
 use runtime::sim::CrashKind;
 use schema::{TableId, TabletOptions};
 use std::rc::Rc;
@@ -199,38 +199,6 @@ fn an_operator_may_resize_a_table() {
     assert_eq!(resize(2), Ok(2));
     assert_eq!(resize(2), Err("a map of 2 tablets cannot become one of 2".to_owned()));
     assert_eq!(resize(16), Err("a map of 2 tablets cannot become one of 16".to_owned()));
-}
-
-#[test]
-fn nothing_is_split_before_all_nodes_know_how() {
-    let mut sea = Sea::new(1006, 3);
-    for node in &sea.nodes {
-        node.config.borrow_mut().features.remove(TABLET_RESIZES);
-    }
-    (0..3).for_each(|number| sea.start(number));
-    sea.expect_normal(0..3);
-    fill(&sea, 80 * GIB);
-    sea.make_table(TABLE, &[0, 1, 2], 2);
-    for number in 0..3 {
-        look_often(&sea);
-        sea.sim.run_for(30 * SECOND);
-        assert_eq!(count(&sea.cluster(0)), 2, "node {number} could not follow");
-        let resize = Command::Resize {
-            table: TABLE,
-            from_version: sea.cluster(0).metadata().tablets[&TABLE].version(),
-            tablet_count: 4,
-        };
-        let refused = sea.on(0, move |cluster| async move { cluster.propose(resize).await.map(drop) });
-        let refused = refused.expect_err("some node could not follow").to_string();
-        assert!(refused.contains("needs feature 'tablet_resizes'"), "{refused}");
-        sea.crash(number, CrashKind::Kill);
-        let config = &sea.nodes[number].config;
-        config.borrow_mut().features.insert(TABLET_RESIZES.to_owned());
-        sea.restart(number);
-        sea.expect_normal(0..3);
-    }
-    look_often(&sea);
-    expect_count(&mut sea, "all know how", 8);
 }
 
 #[test]

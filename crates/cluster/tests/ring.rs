@@ -2,7 +2,7 @@
 //! what it has not copied.
 
 use crate::support::{SECOND, Sea, host};
-use cluster::{Cluster, EARLY_REMOVAL, RingState};
+use cluster::{Cluster, RingState};
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::collections::BTreeSet;
@@ -270,48 +270,6 @@ fn a_change_of_the_ring_ends_though_a_table_in_the_middle_makes_more_nodes_next_
         shown > 0,
         "every node was a next owner from the beginning: nothing is tested"
     );
-}
-
-/// While a member does not know of the earlier stages, next owners remove in the stage in which they copy; when it is
-/// upgraded, a change that is under way begins again.
-#[test]
-fn a_change_of_the_ring_begins_again_when_the_last_member_is_upgraded() {
-    let mut sea = Sea::new(1320, 4);
-    sea.nodes[0].config.borrow_mut().features.remove(EARLY_REMOVAL);
-    (0..3).for_each(|number| sea.start(number));
-    sea.expect_normal(0..3);
-    sea.make_ring_table(TABLE, 2);
-    sea.nodes[3].seen.copies_that_fail.set(u32::MAX);
-    sea.start(3);
-    sea.sim.run_for(5 * SECOND);
-    let ring = sea.cluster(1).metadata().ring.clone().expect("a change is under way");
-    assert_eq!(ring.stage, Stage::Streaming);
-    assert!(
-        !sea.nodes[3].seen.discarded.take().is_empty(),
-        "what it may have from before is not removed"
-    );
-    sea.nodes[3].seen.removes_what_is_written.set(false);
-    sea.crash(0, CrashKind::Kill);
-    sea.nodes[0]
-        .config
-        .borrow_mut()
-        .features
-        .insert(EARLY_REMOVAL.to_owned());
-    sea.restart(0);
-    sea.expect("the change begins again", |views| {
-        let metadata = views.first().expect("they run").metadata();
-        metadata
-            .ring
-            .as_ref()
-            .is_some_and(|now| now.stage == Stage::Streaming && now.version > ring.version)
-    });
-    assert!(
-        !sea.nodes[3].seen.discarded.take().is_empty(),
-        "it is not removed before it is written"
-    );
-    sea.nodes[3].seen.copies_that_fail.set(0);
-    sea.expect_normal(0..4);
-    expect_removal_before_writes(&sea);
 }
 
 #[test]

@@ -514,57 +514,14 @@ fn a_leader_that_stops_in_good_order_delays_no_change_by_an_election() {
     for seed in seeds(260..266) {
         let mut sea = Sea::formed(seed, 3);
         sea.expect_voters(3);
-        sea.expect("the feature is enabled", |views| {
-            views.iter().all(|view| view.has_feature(cluster::ORDERLY_STOP))
-        });
         let longest = longest_change_while_the_leader_stops(&mut sea);
         assert!(longest < Duration::from_millis(500), "seed {seed}: {longest:?}");
     }
 }
 
 #[test]
-fn while_one_member_lacks_a_feature_nobody_uses_it_and_then_all_do() {
-    let mut sea = Sea::new(270, 3);
-    sea.nodes[0].config.borrow_mut().features.remove(cluster::ORDERLY_STOP);
-    for number in 0..3 {
-        sea.start(number);
-    }
-    sea.expect_normal(0..3);
-    sea.expect_voters(3);
-    sea.sim.run_for(5 * SECOND);
-    assert!(
-        !sea.cluster(1).has_feature(cluster::ORDERLY_STOP),
-        "one member lacks it"
-    );
-    let leader = leader_of(&sea);
-    let longest = longest_change_while_the_leader_stops(&mut sea);
-    assert!(
-        longest > Duration::from_millis(900),
-        "an election takes its time: {longest:?}"
-    );
-    sea.restart(leader);
-    sea.expect_normal(0..3);
-    sea.crash(0, CrashKind::Kill);
-    let added = cluster::ORDERLY_STOP.to_owned();
-    sea.nodes[0].config.borrow_mut().features.insert(added);
-    sea.restart(0);
-    sea.expect("the feature is enabled", |views| {
-        views.len() == 3 && views.iter().all(|view| view.has_feature(cluster::ORDERLY_STOP))
-    });
-    // From now on no node comes back without the feature.
-    sea.crash(2, CrashKind::Kill);
-    sea.nodes[2].config.borrow_mut().features.remove(cluster::ORDERLY_STOP);
-    sea.restart(2);
-    let reason = sea.refusal(2).to_string();
-    assert!(reason.contains("orderly_stop"), "{reason}");
-}
-
-#[test]
 fn a_node_that_stops_in_good_order_is_down_for_the_others_at_once_and_up_as_soon_as_it_is_back() {
     let mut sea = Sea::formed(275, 3);
-    sea.expect("the feature is enabled", |views| {
-        views.iter().all(|view| view.has_feature(cluster::ORDERLY_STOP))
-    });
     sea.on(2, |cluster| async move { cluster.stop().await });
     sea.crash(2, CrashKind::Kill);
     for number in 0..2 {

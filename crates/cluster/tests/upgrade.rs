@@ -15,24 +15,27 @@ use std::sync::Arc;
 use types::CqlType;
 use uuid::Uuid;
 
+/// A rung of the ladder above that of this release.
+const SECOND_RUNG: &str = "second_rung";
+
 /// How a node is built.
 #[derive(Clone, Copy, PartialEq)]
 enum Build {
     Old,
     New,
+    /// Of a release with one rung more.
+    Newer,
 }
 
 fn set_build(sea: &Sea, number: usize, build: Build) {
     let mut config = sea.nodes[number].config.borrow_mut();
-    match build {
-        Build::Old => config.features.remove(PER_PARTITION_RATE_LIMIT),
-        Build::New => config.features.insert(PER_PARTITION_RATE_LIMIT.to_owned()),
-    };
-    let release = match build {
-        Build::Old => "1.0",
-        Build::New => "1.1",
+    let (release, features): (_, &[&str]) = match build {
+        Build::Old => ("1.0", &[]),
+        Build::New => ("1.1", &[PER_PARTITION_RATE_LIMIT]),
+        Build::Newer => ("1.2", &[PER_PARTITION_RATE_LIMIT, SECOND_RUNG]),
     };
     release.clone_into(&mut config.release);
+    config.features = features.iter().map(|feature| (*feature).to_owned()).collect();
 }
 
 /// A cluster whose nodes are all of one build.
@@ -57,12 +60,15 @@ fn rebuild(sea: &mut Sea, number: usize, build: Build) {
 
 /// The members know which build a node is.
 fn expect_build(sea: &mut Sea, number: usize, build: Build) {
-    let has_feature = build == Build::New;
+    let (has_first, has_second) = (build != Build::Old, build == Build::Newer);
     sea.expect("the members know the build of a node", |views| {
         views.iter().all(|view| {
             let metadata = view.metadata();
             let node = metadata.topology.node(support::host(number));
-            node.is_some_and(|node| node.features.contains(PER_PARTITION_RATE_LIMIT) == has_feature)
+            node.is_some_and(|node| {
+                node.features.contains(PER_PARTITION_RATE_LIMIT) == has_first
+                    && node.features.contains(SECOND_RUNG) == has_second
+            })
         })
     });
 }
@@ -246,6 +252,32 @@ fn after_the_feature_is_enabled_no_node_goes_back() {
     rebuild(&mut sea, 2, Build::New);
     sea.expect_normal(0..3);
     expect_table_everywhere(&mut sea, 3, "limited", Some(10));
+}
+
+#[test]
+fn a_second_rung_is_enabled_after_the_first_when_the_last_node_has_it_and_is_refused_by_name_where_it_is_unknown() {
+    let mut sea = formed(1, 3, Build::New);
+    expect_enabled(&mut sea, 3);
+    let has_second = |view: &std::rc::Rc<Cluster>| view.has_feature(SECOND_RUNG);
+    for number in 0..3 {
+        assert!(!has_second(&sea.cluster(0)), "{number} of three nodes have it");
+        rebuild(&mut sea, number, Build::Newer);
+        sea.expect_normal(0..3);
+        expect_build(&mut sea, number, Build::Newer);
+    }
+    sea.expect("the second rung is enabled", |views| {
+        views.len() == 3 && views.iter().all(has_second)
+    });
+    create(&mut sea, 0, "limited", Some(10)).expect("what the first rung brought stays");
+    expect_table_everywhere(&mut sea, 3, "limited", Some(10));
+    rebuild(&mut sea, 2, Build::New);
+    let refused = sea.refusal(2).to_string();
+    let expected = format!(
+        "The cluster has enabled features that the node's release lacks: {SECOND_RUNG}. The node has: {PER_PARTITION_RATE_LIMIT}."
+    );
+    assert!(refused.contains(&expected), "{refused}");
+    rebuild(&mut sea, 2, Build::Newer);
+    sea.expect_normal(0..3);
 }
 
 #[test]

@@ -181,21 +181,6 @@ fn tablets_come_and_go_with_their_tables_and_change_in_parts() {
             }],
         }),
     };
-    // An older node would apply it and leave the data where it is.
-    let (_, rejected) = apply(&metadata, 6, &part(1));
-    assert!(
-        matches!(&rejected, Some(Rejected::Invalid { why }) if why.contains("shard_moves")),
-        "{rejected:?}"
-    );
-    let features: BTreeSet<String> = [cluster::SHARD_MOVES.to_owned()].into();
-    let able = TopologyCommand::SetFeatures {
-        host_id: HostId(Uuid::from_u128(1)),
-        features: features.clone(),
-        release: "2".to_owned(),
-    };
-    let (metadata, _) = apply(&metadata, 6, &Command::Topology(able));
-    let enable = Command::Topology(TopologyCommand::EnableFeatures(features));
-    let (metadata, _) = apply(&metadata, 6, &enable);
     let (metadata, rejected) = apply(&metadata, 6, &part(1));
     assert_eq!((rejected, metadata.tablets[&table(1)].version()), (None, 2));
     let (metadata, rejected) = apply(&metadata, 7, &part(1));
@@ -277,13 +262,11 @@ proptest! {
 /// A cluster of nodes with two tokens each, and a keyspace with a table on the ring.
 fn ring(nodes: u16, factor: u16) -> Metadata {
     let mut topology = Topology::new("sea", Uuid::from_u128(9));
-    let features = BTreeSet::from([cluster::METADATA_HISTORY.to_owned()]);
     for number in 0..nodes {
         let added = TopologyCommand::AddNode(Box::new(topology::Node {
             tokens: [1, 2]
                 .map(|turn| types::Token(i64::from(number) * 1000 + turn))
                 .to_vec(),
-            features: features.clone(),
             ..node(u128::from(number) + 1)
         }));
         let normal = TopologyCommand::SetState {
@@ -295,9 +278,6 @@ fn ring(nodes: u16, factor: u16) -> Metadata {
             let _ = topology.apply(&command);
         }
     }
-    topology
-        .apply(&TopologyCommand::EnableFeatures(features))
-        .expect("all nodes have it");
     let mut shelf = Keyspace::clone(&keyspace("shelf", &[7]));
     let replication = [
         ("class", "SimpleStrategy".to_owned()),
@@ -309,7 +289,7 @@ fn ring(nodes: u16, factor: u16) -> Metadata {
 }
 
 #[test]
-fn a_node_is_removed_only_where_nobody_inherits_what_it_does_not_have() {
+fn a_node_that_owns_data_of_the_ring_or_has_tablets_is_not_removed_at_once() {
     let remove = |metadata: &Metadata, number: u128| {
         let command = Command::RemoveNode {
             host_id: HostId(Uuid::from_u128(number)),
@@ -318,27 +298,22 @@ fn a_node_is_removed_only_where_nobody_inherits_what_it_does_not_have() {
         let why = rejected.map(|rejected| rejected.to_string());
         (next, why)
     };
-    for (nodes, factor, expected) in [
-        (3, 3, None),
-        (2, 3, None),
-        (4, 3, Some("would own a part of keyspace shelf")),
-        (3, 1, Some("alone owns a part of keyspace shelf")),
-    ] {
-        let (next, why) = remove(&ring(nodes, factor), 2);
-        match (&why, expected) {
-            (None, None) => {
-                let node = next.topology.node(HostId(Uuid::from_u128(2))).expect("it stays known");
-                assert_eq!((node.state, node.tokens.len()), (NodeState::Left, 0));
-            }
-            (Some(why), Some(expected)) if why.contains(expected) => {}
-            _ => panic!("{nodes} nodes, factor {factor}: {why:?}"),
-        }
+    for (nodes, factor) in [(3, 3), (2, 3), (4, 3), (3, 1)] {
+        let (_, why) = remove(&ring(nodes, factor), 2);
+        let why = why.expect("it owns ranges");
+        assert!(
+            why.contains("owns ranges of the token ring, which others must copy before it is removed"),
+            "{nodes} nodes, factor {factor}: {why}"
+        );
     }
     // A keyspace without tables has no data, and tablets keep their node.
     let mut metadata = ring(4, 3);
     let schema = schema(2, &[keyspace("system", &[]), keyspace("shelf", &[])]);
     metadata.schema = Arc::new(schema);
-    assert_eq!(remove(&metadata, 2).1, None);
+    let (next, why) = remove(&metadata, 2);
+    assert_eq!(why, None);
+    let node = next.topology.node(HostId(Uuid::from_u128(2))).expect("it stays known");
+    assert_eq!((node.state, node.tokens.len()), (NodeState::Left, 0));
     let mut metadata = ring(2, 2);
     metadata.tablets.insert(table(7), map(1));
     let (_, why) = remove(&metadata, 1);
@@ -358,28 +333,7 @@ fn nodes_are_excluded_together_or_not_at_all() {
             .collect();
         (excluded, rejected.is_some())
     };
-    let mut metadata = ring(4, 3);
-    assert_eq!(
-        exclude(&metadata, &[2, 3]),
-        (vec![], true),
-        "not all nodes know the command"
-    );
-    let features = BTreeSet::from([cluster::EXCLUDE_TOGETHER.to_owned()]);
-    let topology = Arc::make_mut(&mut metadata.topology);
-    for number in 1..=4 {
-        let mut all = features.clone();
-        all.insert(cluster::METADATA_HISTORY.to_owned());
-        topology
-            .apply(&TopologyCommand::SetFeatures {
-                host_id: host(number),
-                features: all,
-                release: "1".to_owned(),
-            })
-            .expect("they are members");
-    }
-    topology
-        .apply(&TopologyCommand::EnableFeatures(features))
-        .expect("all nodes have it");
+    let metadata = ring(4, 3);
     assert_eq!(exclude(&metadata, &[2, 3]), (vec![2, 3], false));
     assert_eq!(exclude(&metadata, &[2, 9]), (vec![], true), "there is no node 9");
     assert_eq!(exclude(&metadata, &[]), (vec![], false));
@@ -387,30 +341,7 @@ fn nodes_are_excluded_together_or_not_at_all() {
 
 #[test]
 fn starts_are_noted_one_after_the_other_and_a_node_that_rejoins_begins_anew() {
-    let features: BTreeSet<String> = [cluster::METADATA_HISTORY.to_owned()].into();
     let mut metadata = start();
-    let able = TopologyCommand::SetFeatures {
-        host_id: HostId(Uuid::from_u128(1)),
-        features: features.clone(),
-        release: "1".to_owned(),
-    };
-    (metadata, _) = apply(&metadata, 4, &Command::Topology(able));
-    assert_eq!(metadata.history, None, "the feature is not enabled yet");
-    let too_early = Command::Run {
-        host_id: HostId(Uuid::from_u128(1)),
-        generation: 0,
-        former: 0,
-        name: 1,
-    };
-    let (_, rejected) = apply(&metadata, 5, &too_early);
-    assert!(
-        matches!(&rejected, Some(Rejected::Invalid { why }) if why.contains("needs feature 'metadata_history'")),
-        "a command is applied before all nodes can read it: {rejected:?}"
-    );
-    let enable = Command::Topology(TopologyCommand::EnableFeatures(features));
-    (metadata, _) = apply(&metadata, 6, &enable);
-    assert!(metadata.history.is_some(), "the history begins");
-
     let host_id = HostId(Uuid::from_u128(1));
     let run = |generation, former, name| Command::Run {
         host_id,

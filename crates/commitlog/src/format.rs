@@ -18,8 +18,7 @@
 //!
 //! Little endian. The segment id in each chunk distinguishes it from the remains of an earlier use of a recycled file,
 //! the crc shows a torn write, `synced` shows whether a chunk that is missing was promised to survive a power loss, and
-//! the boot id whether there can have been one. All logs of a run of the node begin with the same segment id. Format
-//! version 1, the first, has zeros in place of the distance to it: the run of such a segment is not known.
+//! the boot id whether there can have been one. All logs of a run of the node begin with the same segment id.
 
 use crc32fast::Hasher;
 use schema::TableId;
@@ -28,7 +27,7 @@ use types::Token;
 use uuid::Uuid;
 
 pub(crate) const MAGIC: &[u8; 8] = b"CETOLOG1";
-pub(crate) const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
 pub(crate) const RECORD_HEADER_BYTES: usize = 5;
@@ -98,8 +97,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) previous: ReplayPosition,
     /// How many shards the node had.
     pub(crate) shards: u32,
-    /// The first segment id of the node's run; None in format version 1.
-    pub(crate) run: Option<u64>,
+    /// The first segment id of the node's run.
+    pub(crate) run: u64,
 }
 
 impl SegmentHeader {
@@ -113,7 +112,7 @@ impl SegmentHeader {
         out[40..48].copy_from_slice(&self.previous.segment.to_le_bytes());
         out[48..52].copy_from_slice(&self.previous.offset.to_le_bytes());
         out[52..56].copy_from_slice(&self.shards.to_le_bytes());
-        let age = self.run.and_then(|run| u32::try_from(self.id - run).ok());
+        let age = u32::try_from(self.id - self.run);
         out[56..60].copy_from_slice(&age.expect("a run has fewer segments than 2^32").to_le_bytes());
         let crc = crc32fast::hash(&out[..60]);
         out[60..].copy_from_slice(&crc.to_le_bytes());
@@ -127,10 +126,10 @@ impl SegmentHeader {
         (&h[..8] == MAGIC && crc == crc32fast::hash(&h[..60])).then_some(h)
     }
 
-    /// The format version of a header that is whole and was written by a later release.
-    pub(crate) fn later_version(bytes: &[u8]) -> Option<u32> {
+    /// The format version of a header that is whole, where this release does not know it.
+    pub(crate) fn unknown_version(bytes: &[u8]) -> Option<u32> {
         let version = u32::from_le_bytes(Self::whole(bytes)?[8..12].try_into().ok()?);
-        (version > FORMAT_VERSION).then_some(version)
+        (version != FORMAT_VERSION).then_some(version)
     }
 
     /// None when it was torn or never written.
@@ -138,7 +137,6 @@ impl SegmentHeader {
         let h = Self::whole(bytes)?;
         let id = u64::from_le_bytes(h[16..24].try_into().ok()?);
         let age = u32::from_le_bytes(h[56..60].try_into().ok()?);
-        let is_first_version = h[8..12] == 1u32.to_le_bytes();
         Some(Self {
             shard: u32::from_le_bytes(h[12..16].try_into().ok()?),
             id,
@@ -148,11 +146,7 @@ impl SegmentHeader {
                 offset: u32::from_le_bytes(h[48..52].try_into().ok()?),
             },
             shards: u32::from_le_bytes(h[52..56].try_into().ok()?),
-            run: if is_first_version {
-                None
-            } else {
-                Some(id.checked_sub(u64::from(age))?)
-            },
+            run: id.checked_sub(u64::from(age))?,
         })
     }
 }
@@ -277,7 +271,7 @@ mod tests {
             boot_id: 5,
             previous: ReplayPosition::default(),
             shards: 4,
-            run: Some(9),
+            run: 9,
         };
         let mut bytes = header.encode();
         bytes[8..12].copy_from_slice(&version.to_le_bytes());
@@ -287,14 +281,18 @@ mod tests {
     }
 
     #[test]
-    fn the_run_of_a_segment_is_known_from_the_second_format_on() {
-        let runs = [1, 2].map(|version| SegmentHeader::decode(&header(version)).expect("a whole header").run);
-        assert_eq!(runs, [None, Some(9)]);
+    fn the_run_of_a_segment_is_known() {
+        assert_eq!(
+            SegmentHeader::decode(&header(FORMAT_VERSION))
+                .expect("a whole header")
+                .run,
+            9
+        );
     }
 
     #[test]
-    fn a_segment_of_a_later_format_is_not_taken_for_a_torn_one() {
-        let versions = [1, 2, 3].map(|version| SegmentHeader::later_version(&header(version)));
-        assert_eq!(versions, [None, None, Some(3)]);
+    fn a_segment_of_an_unknown_format_is_not_taken_for_a_torn_one() {
+        let versions = [0, 1, 2].map(|version| SegmentHeader::unknown_version(&header(version)));
+        assert_eq!(versions, [Some(0), None, Some(2)]);
     }
 }

@@ -26,7 +26,7 @@ fn header() -> [u8; SEGMENT_HEADER_BYTES] {
         boot_id: BOOT_ID,
         previous: ReplayPosition::default(),
         shards: 1,
-        run: Some(SEGMENT),
+        run: SEGMENT,
     };
     header.encode()
 }

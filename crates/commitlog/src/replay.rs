@@ -48,8 +48,8 @@ pub enum ReplayError {
         /// What was expected.
         expected: String,
     },
-    /// A later release wrote it.
-    Later {
+    /// It is in a format that this release does not know.
+    UnknownFormat {
         /// The segment.
         file: PathBuf,
         /// Its format version.
@@ -61,10 +61,10 @@ impl std::fmt::Display for ReplayError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io { file, source } => write!(f, "commitlog {}: {source}", file.display()),
-            Self::Later { file, version } => write!(
+            Self::UnknownFormat { file, version } => write!(
                 f,
-                "commitlog {} has format version {version}: expected {FORMAT_VERSION} or an earlier one. The release that wrote it can start and \
-                 stop in order, which empties the commitlog",
+                "commitlog {} has format version {version}: expected {FORMAT_VERSION}, the only one known here. Start the release that wrote it \
+                 and stop it cleanly, which empties the commitlog",
                 file.display()
             ),
             Self::Corrupt { file, offset, expected } => {
@@ -135,7 +135,7 @@ struct Noted {
     discard: Discard,
     /// Of the log.
     shard: u32,
-    /// Of the log; None when it is not known.
+    /// Of the log; None where the header of its segment is torn.
     run: Option<u64>,
 }
 
@@ -368,7 +368,7 @@ impl Loaded {
     fn name(&self, shard: u32) -> LogName {
         LogName {
             shard,
-            run: self.header.as_ref().and_then(|header| header.run),
+            run: self.header.as_ref().map(|header| header.run),
         }
     }
 }
@@ -381,7 +381,7 @@ fn are_of_one_run(files: &[(u32, u64, PathBuf)]) -> Result<bool, ReplayError> {
             file: path.clone(),
             source,
         })?;
-        runs.insert(header.filter(|header| header.id == *id).and_then(|header| header.run));
+        runs.insert(header.filter(|header| header.id == *id).map(|header| header.run));
     }
     Ok(runs.len() == 1 && !runs.contains(&None))
 }
@@ -401,8 +401,8 @@ fn load(path: &Path, id: u64) -> Result<Loaded, ReplayError> {
         file: path.to_owned(),
         source,
     })?;
-    if let Some(version) = SegmentHeader::later_version(&bytes) {
-        return Err(ReplayError::Later {
+    if let Some(version) = SegmentHeader::unknown_version(&bytes) {
+        return Err(ReplayError::UnknownFormat {
             file: path.to_owned(),
             version,
         });

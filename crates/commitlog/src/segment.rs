@@ -192,7 +192,7 @@ fn header(options: &Options, id: u64, previous: ReplayPosition) -> [u8; SEGMENT_
         boot_id: options.boot_id,
         previous,
         shards: options.shards,
-        run: Some(options.first_segment),
+        run: options.first_segment,
     }
     .encode()
 }

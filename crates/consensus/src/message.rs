@@ -1,10 +1,10 @@
 //! What members send each other, as bytes.
 //!
 //! ```text
-//! u8   format: 1, or 2 in an epoch that has a nonce
+//! u8   format: 1
 //! u64  group: messages of another group are refused
 //! u64  number of the epoch: grows when a majority was given up; messages of another epoch are refused
-//! u64  nonce of the epoch, in format 2 only
+//! u64  nonce of the epoch
 //! u64  from, u64 to
 //! u8   kind: 1 a Raft message; 2 a notice that the addressee's epoch is over
 //! kind 1: u8 type, u64 term, log term, index, commit, commit term, requested snapshot, reject hint,
@@ -23,13 +23,10 @@ use raft::eraftpb::{Message, MessageType};
 use stdx::bytes::Reader;
 
 const FORMAT: u8 = 1;
-/// Written where the epoch has a nonce, which only releases can begin that know this format.
-const FORMAT_WITH_NONCE: u8 = 2;
 const KIND_RAFT: u8 = 1;
 const KIND_EPOCH_OVER: u8 = 2;
 
-/// The types that travel, by their number on the wire. Those that a node sends itself have none. 13 is sent only where
-/// the caller knows that the receiver's release has it ([`crate::Consensus::hand_over`]).
+/// The types that travel, by their number on the wire. Those that a node sends itself have none.
 const TYPES: [(u8, MessageType); 13] = [
     (1, MessageType::MsgPropose),
     (2, MessageType::MsgAppend),
@@ -63,12 +60,10 @@ pub(crate) enum Body {
 
 fn put_header(out: &mut Vec<u8>, header: Header, kind: u8) {
     let Epoch { number, nonce } = header.epoch;
-    out.push(if nonce == 0 { FORMAT } else { FORMAT_WITH_NONCE });
+    out.push(FORMAT);
     put_u64(out, header.group);
     put_u64(out, number);
-    if nonce != 0 {
-        put_u64(out, nonce);
-    }
+    put_u64(out, nonce);
     put_u64(out, header.from);
     put_u64(out, header.to);
     out.push(kind);
@@ -118,9 +113,9 @@ pub(crate) fn encode(header: Header, message: &Message) -> Option<Vec<u8>> {
 pub(crate) fn decode(bytes: &[u8]) -> Result<(Header, Body), Malformed> {
     let mut reader = Reader::new(bytes);
     let format = reader.get_u8().map_err(expected("the format of a message"))?;
-    if ![FORMAT, FORMAT_WITH_NONCE].contains(&format) {
+    if format != FORMAT {
         return Err(Malformed {
-            expected: "message format 1 or 2",
+            expected: "message format 1",
             at: 0,
         });
     }
@@ -129,7 +124,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Header, Body), Malformed> {
         group: field()?,
         epoch: Epoch {
             number: field()?,
-            nonce: if format == FORMAT_WITH_NONCE { field()? } else { 0 },
+            nonce: field()?,
         },
         from: field()?,
         to: field()?,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file     header chunk*
-//! header   64 bytes: "CETORAFT", u32 format 2, u32 zero, u64 group, u64 id, zeros, u32 crc of the 60 bytes before
+//! header   64 bytes: "CETORAFT", u32 format 1, u32 zero, u64 group, u64 id, zeros, u32 crc of the 60 bytes before
 //! chunk    u32 magic, u32 crc of all that follows, u64 number (1, 2, …), u32 payload bytes, u32 zero, payload
 //! payload  item*
 //! item     u8 kind and
@@ -10,14 +10,12 @@
 //!   2 entry        entry (codec); ends entries with its index and above before it
 //!   3 hard state   u64 term, u64 vote, u64 commit
 //!   4 incarnation  u64 starts of this member
-//!   5 epoch        u64 number, for an epoch without a nonce
+//!   5 epoch        u64 number, u64 nonce
 //!   6 recovery     u64 number of the epoch, i64 µs since 1970, u32 count and u64 ids of the members given up
-//!   7 epoch        u64 number, u64 nonce
-//!   8 run          u64, a random name of one start of this member; the last 256 count
+//!   7 run          u64, a random name of one start of this member; the last 256 count
 //! ```
 //!
-//! Big endian. A file of format 1 has no items of kind 7 and above; it is read, and rewritten as format 2 when its
-//! member starts, so that a release that knows format 1 only says that it cannot read the file. Invariants:
+//! Big endian. Invariants:
 //! - A chunk is written only when the one before it is durable. So at most the last chunk can be torn; a damaged chunk
 //!   that a whole one follows is damage, and an error that names file and offset. (Damage of exactly the last chunk
 //!   looks like a torn write.)
@@ -42,8 +40,7 @@ use stdx::planted::{self, Bug};
 const FILE_NAME: &str = "metadata-raft.log";
 const NEW_FILE_NAME: &str = "metadata-raft.log.new";
 const MAGIC: &[u8; 8] = b"CETORAFT";
-const FORMAT: u32 = 2;
-const FIRST_FORMAT: u32 = 1;
+const FORMAT: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const CHUNK_MAGIC: u32 = 0xce70_c4a1;
 const CHUNK_HEADER_BYTES: usize = 24;
@@ -54,8 +51,7 @@ const KIND_HARD_STATE: u8 = 3;
 const KIND_INCARNATION: u8 = 4;
 const KIND_EPOCH: u8 = 5;
 const KIND_RECOVERY: u8 = 6;
-const KIND_EPOCH_WITH_NONCE: u8 = 7;
-const KIND_RUN: u8 = 8;
+const KIND_RUN: u8 = 7;
 
 /// Why a member's file cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -170,15 +166,9 @@ impl Items {
     }
 
     pub(crate) fn epoch(&mut self, epoch: Epoch) {
-        self.0.push(if epoch.nonce == 0 {
-            KIND_EPOCH
-        } else {
-            KIND_EPOCH_WITH_NONCE
-        });
+        self.0.push(KIND_EPOCH);
         put_u64(&mut self.0, epoch.number);
-        if epoch.nonce != 0 {
-            put_u64(&mut self.0, epoch.nonce);
-        }
+        put_u64(&mut self.0, epoch.nonce);
     }
 
     pub(crate) fn recovery(&mut self, recovery: &Recovery) {
@@ -249,10 +239,6 @@ impl Store {
         let Some((read, file_bytes)) = read_file(dir, group, id)? else {
             return Ok(None);
         };
-        if read.format != FORMAT {
-            let store = Self::create(dir, group, id, &read.state)?;
-            return Ok(Some((store, read.state)));
-        }
         let options = OpenOptions {
             read: true,
             write: true,
@@ -400,8 +386,8 @@ pub(crate) fn encode_header(group: u64, id: u64) -> [u8; HEADER_BYTES] {
     out
 }
 
-/// Group, member and format.
-fn read_header(file: &Path, bytes: &[u8]) -> Result<(u64, u64, u32), StoreError> {
+/// Group and member.
+fn read_header(file: &Path, bytes: &[u8]) -> Result<(u64, u64), StoreError> {
     let foreign = |reason: String| StoreError::Foreign {
         file: file.to_owned(),
         reason,
@@ -426,9 +412,9 @@ fn read_header(file: &Path, bytes: &[u8]) -> Result<(u64, u64, u32), StoreError>
         });
     }
     match u32::try_from(format) {
-        Ok(format @ FIRST_FORMAT..=FORMAT) => Ok((group, id, format)),
+        Ok(FORMAT) => Ok((group, id)),
         _ => Err(foreign(format!(
-            "its format is {format}, and this program knows formats up to {FORMAT}"
+            "its format is {format}, and this program knows format {FORMAT}"
         ))),
     }
 }
@@ -440,8 +426,7 @@ fn read_file(dir: &Path, group: u64, id: u64) -> Result<Option<(Read, u64)>, Sto
         return Ok(None);
     }
     let bytes = fs::read(&path).map_err(io_error(&path))?;
-    let (of_group, of_id, format) = read_header(&path, &bytes)?;
-    let found = (of_group, of_id);
+    let found = read_header(&path, &bytes)?;
     if found != (group, id) {
         return Err(StoreError::OtherMember {
             file: path,
@@ -449,8 +434,7 @@ fn read_file(dir: &Path, group: u64, id: u64) -> Result<Option<(Read, u64)>, Sto
             expected: (group, id),
         });
     }
-    let mut read = read_chunks(&path, &bytes)?;
-    read.format = format;
+    let read = read_chunks(&path, &bytes)?;
     Ok(Some((read, bytes.len() as u64)))
 }
 
@@ -487,7 +471,6 @@ fn chunk_at(bytes: &[u8], at: usize) -> Option<(u64, &[u8])> {
 
 pub(crate) struct Read {
     pub(crate) state: Recovered,
-    format: u32,
     end: u64,
     chunks: u64,
     first_end: u64,
@@ -539,7 +522,6 @@ pub(crate) fn read_chunks(file: &Path, bytes: &[u8]) -> Result<Read, StoreError>
     }
     Ok(Read {
         state,
-        format: FORMAT,
         end: at as u64,
         chunks,
         first_end,
@@ -586,10 +568,6 @@ fn read_items(payload: &[u8], state: &mut Recovered) -> Result<(), Malformed> {
             }
             KIND_INCARNATION => state.incarnation = reader.get_u64().map_err(expected("a count of starts"))?,
             KIND_EPOCH => {
-                let number = reader.get_u64().map_err(expected("an epoch"))?;
-                state.epoch = Some(Epoch { number, nonce: 0 });
-            }
-            KIND_EPOCH_WITH_NONCE => {
                 let mut number = || reader.get_u64().map_err(expected("an epoch"));
                 state.epoch = Some(Epoch {
                     number: number()?,

@@ -45,7 +45,7 @@ use crate::write::dated::Dated;
 use crate::write::{Atomicity, Manner, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
-/// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
+/// The table of notes. It has no rows anywhere.
 const NOTES: TableId = TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001));
 const NOTE_BYTES: usize = 16 + 16 + 2 + 8 + 1 + 8;
 /// The protocol's code of a failure without a code of its own.
@@ -94,18 +94,14 @@ impl Note {
 
     pub(crate) fn decode(mutation: &[u8]) -> Option<Self> {
         let mutation = Mutation::new(mutation).filter(|m| m.table == NOTES)?;
-        // The log is older than versions in notes: every truncation counts as later.
-        let (key, version) = match mutation.key.split_at_checked(NOTE_BYTES - 8)? {
-            (key, []) => (key, 0),
-            (key, version) => (key, u64::from_le_bytes(version.try_into().ok()?)),
-        };
+        let key: &[u8; NOTE_BYTES] = mutation.key.try_into().ok()?;
         Some(Self {
             id: u128::from_le_bytes(*key[..16].first_chunk()?),
             coordinator: HostId(Uuid::from_bytes(*key[16..32].first_chunk()?)),
             shard: u16::from_le_bytes(*key[32..34].first_chunk()?),
             noted_us: i64::from_le_bytes(*key[34..42].first_chunk()?),
             level: Consistency::from_number(u16::from(key[42]))?,
-            version,
+            version: u64::from_le_bytes(*key[43..].first_chunk()?),
         })
     }
 }
@@ -440,25 +436,11 @@ impl Coordinator {
     /// or in the background.
     ///
     /// # Errors
-    /// When it cannot be noted in this run's log; that of the earlier run must stay then.
+    /// When it has no note, or cannot be noted in this run's log; that of the earlier run must stay then.
     pub async fn resume_batch(&self, id: u128, batch: Vec<Vec<u8>>) -> Result<(), String> {
-        if let Some(note) = batch.first().and_then(|bytes| Note::decode(bytes)) {
-            return self.adopt_batch(note, &batch[1..]).await;
-        }
-        // Earlier releases noted batches of one node without it.
-        let note = Note {
-            id,
-            coordinator: self.view().with(|_, me| me),
-            shard: u16::try_from(self.context.shard.id().0).unwrap_or(u16::MAX),
-            noted_us: runtime::wall_clock_us(),
-            level: Consistency::One,
-            version: self.with_view(|view| view.version),
-        };
-        self.adopt_batch(note, &batch).await
-    }
-
-    async fn adopt_batch(&self, note: Note, batch: &[Vec<u8>]) -> Result<(), String> {
-        let mutations: Vec<Addressed> = batch.iter().filter_map(|m| Addressed::new(m.clone())).collect();
+        let note = batch.first().and_then(|bytes| Note::decode(bytes));
+        let note = note.ok_or_else(|| format!("logged batch {id:032x} does not begin with its note"))?;
+        let mutations: Vec<Addressed> = batch[1..].iter().filter_map(|m| Addressed::new(m.clone())).collect();
         let failed = |e: &dyn std::fmt::Display| format!("an unfinished logged batch cannot be kept: {e}");
         // They were all open once: their bound does not apply.
         let note_bytes = note.encode();

@@ -142,7 +142,7 @@ pub(crate) fn are_hints(body: &[u8]) -> bool {
 /// The flag of mutations that repair a replica which a read found outdated.
 const REPAIR: u8 = 4;
 
-/// Marks encoded mutations as a repair. Earlier releases do not look at the flag.
+/// Marks encoded mutations as a repair.
 pub(crate) fn mark_repair(body: &mut [u8]) {
     if let Some(flags) = body.first_mut() {
         *flags |= REPAIR;
@@ -275,10 +275,9 @@ pub struct ReadCommand<E = Extent> {
     pub until: Option<ReadPosition>,
     /// Answer with the digest alone.
     pub digest_only: bool,
-    /// Read past the caches, and put nothing into them. Earlier releases do not know this flag and ignore it.
+    /// Read past the caches, and put nothing into them.
     pub bypasses_cache: bool,
     /// If a row is long, answer with its length instead of the data: the coordinator has reserved no memory for it.
-    /// Earlier releases ignore this flag too.
     pub withholds: bool,
 }
 

@@ -7,8 +7,8 @@
 //! seconds in question are named as a *span*. It makes the report durable, then sends it to all others. A replica may
 //! purge what was deleted in a second only when every member has reported beyond it and no report has it in a span of
 //! another node. That is any other node, not only the tablet's other replicas: when a tablet moves, its new replica
-//! lacks what the replica lacked that it was copied from. A node that does not report (it is down, or of an earlier
-//! release) holds what was deleted since its last report.
+//! lacks what the replica lacked that it was copied from. A node that is down does not report, and holds what was
+//! deleted since its last report.
 //!
 //! - What waits as a hint is a span from the oldest hint on, for as long as it waits. So is what waits as a part of a
 //!   logged batch, for all nodes.
@@ -41,7 +41,7 @@ use hints::{Hints, HintsError, Ledger, Missed, Report, Spans};
 use replica::{TokenRange, TombstoneHold};
 use schema::TableId;
 use stdx::planted::{self, Bug};
-use topology::{FORGOTTEN_HINTS, HostId, NodeNumber, NodeState, Replica, Tablet, WriteTargets};
+use topology::{HostId, NodeNumber, NodeState, Replica, Tablet, WriteTargets};
 
 use crate::handoff::on_all_shards;
 use crate::message::Malformed;
@@ -444,9 +444,7 @@ impl Coordinator {
             }
         }
         inherit(&mut ledger, &view, now);
-        if view.topology.enabled_features().contains(FORGOTTEN_HINTS) {
-            count_forgotten(&mut ledger.own, &view, (fence, &waiting));
-        }
+        count_forgotten(&mut ledger.own, &view, (fence, &waiting));
         if result.is_ok() {
             ledger.own.is_final = is_last && under_way == 0 && !is_busy;
             let until = if ledger.own.is_final { now } else { until };
@@ -511,7 +509,7 @@ impl Coordinator {
             async move { *coordinator.tombstones.holds.borrow_mut() = holds }
         })
         .await;
-        // Members that never reported are new, or of an earlier release: that is no loss.
+        // Members that never reported are new: that is no loss.
         let is_held = self.held_tombstones().iter().any(|held| held.first > 0);
         if is_held && !self.tombstones.is_told.replace(is_held) {
             log::warn!(

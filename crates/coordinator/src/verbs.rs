@@ -223,8 +223,7 @@ pub(crate) fn remote(error: ReplicaError) -> RemoteError {
     let kind = match error {
         ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
         ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => RemoteErrorKind::Rejected,
-        // Earlier releases know no kind of its own for a full disk; to a coordinator it is a replica that cannot do it
-        // now.
+        // To a coordinator, a full disk is a replica that cannot do it now.
         ReplicaError::UnknownTable(_)
         | ReplicaError::NotHere(_)
         | ReplicaError::CannotLead(_)

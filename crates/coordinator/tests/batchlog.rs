@@ -9,6 +9,7 @@ use crate::support::{Cluster, Local, SECOND, Shape, addressed, insert, table};
 use commitlog::SyncMode;
 use coordinator::{ClusterView, Coordinator, CoordinatorError, WriteKind};
 use hints::{Change, Order};
+use mutation::MutationBuilder;
 use runtime::sim::CrashKind;
 use schema::TableId;
 use stdx::planted::{Bug, Planted};
@@ -156,6 +157,42 @@ fn a_batch_that_is_older_than_the_grace_period_of_its_table_is_not_finished() {
     }
 }
 
+/// The note of a batch of node 0, as the log has it.
+fn note(id: u128) -> Vec<u8> {
+    let mut key = id.to_le_bytes().to_vec();
+    key.extend_from_slice(Uuid::from_u128(1).as_bytes());
+    key.extend_from_slice(&0_u16.to_le_bytes());
+    key.extend_from_slice(&runtime::wall_clock_us().to_le_bytes());
+    key.push(ONE as u8);
+    key.extend_from_slice(&1_u64.to_le_bytes());
+    let notes = TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001));
+    let mut out = Vec::new();
+    MutationBuilder::begin(&mut out, notes, &key);
+    out
+}
+
+#[test]
+fn a_batch_in_the_log_without_a_whole_note_is_refused_by_name() {
+    let (mut cluster, [key, ..]) = of_one_copy(14, 1);
+    let refused = cluster.on(0, move |node| async move {
+        let part = insert(&table(), &[key], 1, b"one", 10);
+        let mut cut = Vec::new();
+        MutationBuilder::begin(
+            &mut cut,
+            TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001)),
+            &[7; 43],
+        );
+        let mut refused = Vec::new();
+        for batch in [vec![], vec![part.clone()], vec![cut, part]] {
+            refused.push(node.coordinator.resume_batch(7, batch).await);
+        }
+        refused
+    });
+    let expected = Err("logged batch 00000000000000000000000000000007 does not begin with its note".to_owned());
+    assert_eq!(refused, vec![expected; 3]);
+    assert_eq!(open(&cluster), [0, 0, 0]);
+}
+
 /// The node alone has the batch, so its tombstones wait for it; a dropped table has none.
 #[test]
 fn a_batch_of_one_node_is_finished_at_any_age_after_one_of_its_tables_was_dropped() {
@@ -167,11 +204,9 @@ fn a_batch_of_one_node_is_finished_at_any_age_after_one_of_its_tables_was_droppe
     let rows = cluster.on(0, move |node| async move {
         let mut dropped = (*table()).clone();
         dropped.id = TableId(Uuid::from_u128(99));
-        let batch = [&dropped, &*table()].map(|table| insert(table, &[key], 1, b"one", 10));
-        node.coordinator
-            .resume_batch(7, batch.to_vec())
-            .await
-            .expect("the disk works");
+        let parts = [&dropped, &*table()].map(|table| insert(table, &[key], 1, b"one", 10));
+        let batch = std::iter::once(note(7)).chain(parts).collect();
+        node.coordinator.resume_batch(7, batch).await.expect("the disk works");
         runtime::sleep(Duration::from_millis(10)).await;
         node.coordinator.finish_batches().await.expect("this node is enough");
         node.select(&[key], ONE).await

@@ -4,7 +4,7 @@
 //! Nodes 0 and 1 have the partition. Node 2 has no copy of it; it coordinates an insert that node 1 misses, keeps a
 //! hint, and is down while the row is deleted and the replicas are repaired.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{Cluster, SECOND, Shape};
@@ -12,7 +12,7 @@ use coordinator::{ClusterView, Coordinator, Forgotten};
 use replica::{RepairedRange, TokenRange};
 use schema::{TombstoneGc, TombstoneGcMode};
 use stdx::planted::{Bug, Planted};
-use topology::{Boundaries, Consistency, FORGOTTEN_HINTS, HostId, NodeNumber, Replica, Replication, TabletMap};
+use topology::{Boundaries, Consistency, HostId, NodeNumber, Replica, Replication, TabletMap};
 use uuid::Uuid;
 
 /// The version of the cluster in which what node 2 holds is forgotten.
@@ -68,7 +68,6 @@ fn with_a_stale_hint(seed: u64) -> (Cluster, &'static [u8]) {
             hints: true,
             replication: Replication::Simple { factor: 2 },
             tombstone_gc: Some(BY_REPAIR),
-            features: BTreeSet::from([FORGOTTEN_HINTS.to_owned()]),
             ..Shape::default()
         },
     );

@@ -459,7 +459,6 @@ mod tests {
             let ctx = ddl::Context {
                 new_id: Uuid::from_u128(number as u128 + 1),
                 nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-                has_tombstone_gc: false,
                 has_functions: true,
                 racks: &BTreeMap::new(),
                 lists_racks: false,

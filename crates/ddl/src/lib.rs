@@ -59,8 +59,6 @@ pub struct Context<'a> {
     pub new_id: Uuid,
     /// How many nodes each datacenter has.
     pub nodes: &'a BTreeMap<String, u32>,
-    /// Whether all nodes know `tombstone_gc`.
-    pub has_tombstone_gc: bool,
     /// Whether functions may be created (`user_defined_functions_enabled`).
     pub has_functions: bool,
     /// The racks of each datacenter that have nodes which hold data.

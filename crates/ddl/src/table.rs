@@ -115,7 +115,7 @@ pub fn no_primary_key(table: &str) -> DdlError {
 
 fn build(of: &Keyspace, create: &CreateTable, ctx: &Context<'_>) -> Result<Table, DdlError> {
     let (keyspace, name) = (of.name.as_str(), &create.table.name);
-    let table_options = options::create(&create.options, ctx.has_tombstone_gc && of.has_tablets())?;
+    let table_options = options::create(&create.options, of.has_tablets())?;
     options::check_tablets(of, &create.options, &table_options)?;
     let columns = columns(create)?;
     let (columns, compact) = match create.is_compact {

@@ -206,7 +206,6 @@ mod tests {
         let ctx = Context {
             new_id: Uuid::from_u128(7),
             nodes: &nodes,
-            has_tombstone_gc: true,
             has_functions: true,
             racks: &BTreeMap::new(),
             lists_racks: false,

@@ -1,18 +1,17 @@
 //! What a node knows of writes that nodes have missed, as a file and as a message.
 //!
 //! ```text
-//! report   u8 format version (1 or 2), u8 1 after a clean shutdown, u32 until,
+//! report   u8 format version 1, u8 1 after a clean shutdown, u32 until,
 //!          u32 count, then for each node: [16] host id,
 //!                     u32 count, then for each span: u32 first second, u32 last second;
 //!          u32 count, then for each node that has waiting hints: [16] host id, u32 second since which they wait;
-//!          in format 2: u64 the fence of the node's metadata
+//!          u64 the fence of the node's metadata
 //! file     "CETOMIS1", u32 length and the node's own report,
 //!          then for each other node: [16] host id, u32 length and its report;
 //!          u32 crc of all that
 //! ```
 //!
-//! Little endian. Format version 1 is the first; format 2 is written where the node has a fence to report (feature
-//! `forgotten_hints`). The file is replaced as a whole, durably.
+//! Little endian. The file is replaced as a whole, durably.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +26,6 @@ use crate::{Hints, HintsError};
 const FILE_NAME: &str = "missed";
 const MAGIC: &[u8; 8] = b"CETOMIS1";
 const FORMAT_VERSION: u8 = 1;
-/// With the fence.
-const FENCED_VERSION: u8 = 2;
 /// Most nodes in a report; a cluster has fewer.
 const NODES_MAX: u32 = 4096;
 
@@ -61,12 +58,7 @@ impl Report {
     /// As bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let version = if self.fence == 0 {
-            FORMAT_VERSION
-        } else {
-            FENCED_VERSION
-        };
-        let mut out = vec![version, u8::from(self.is_final)];
+        let mut out = vec![FORMAT_VERSION, u8::from(self.is_final)];
         let put = |out: &mut Vec<u8>, number: u32| out.extend_from_slice(&number.to_le_bytes());
         let count = |count: usize| u32::try_from(count).expect("counts have limits below that");
         put(&mut out, self.until);
@@ -84,9 +76,7 @@ impl Report {
             out.extend_from_slice(host.0.as_bytes());
             put(&mut out, *since);
         }
-        if version == FENCED_VERSION {
-            out.extend_from_slice(&self.fence.to_le_bytes());
-        }
+        out.extend_from_slice(&self.fence.to_le_bytes());
         out
     }
 
@@ -104,8 +94,7 @@ impl Report {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
-        let version = reader.get_u8().ok()?;
-        if version != FORMAT_VERSION && version != FENCED_VERSION {
+        if reader.get_u8().ok()? != FORMAT_VERSION {
             return None;
         }
         let is_final = reader.get_u8().ok()? == 1;
@@ -125,10 +114,7 @@ impl Report {
             let host = host_of(&mut reader)?;
             waiting.insert(host, u32_of(&mut reader)?);
         }
-        let fence = match version {
-            FENCED_VERSION => u64::from_le_bytes(reader.get_array().ok()?),
-            _ => 0,
-        };
+        let fence = u64::from_le_bytes(reader.get_array().ok()?);
         reader.rest().is_empty().then_some(Self {
             until,
             is_final,
@@ -189,6 +175,14 @@ impl Ledger {
     }
 }
 
+/// The format of the node's own report in a file whose checksum is right, where this release does not know it.
+fn unknown_format(file: &[u8]) -> Option<u8> {
+    let (body, crc) = file.split_last_chunk::<4>()?;
+    let format = body.strip_prefix(MAGIC)?.get(4)?;
+    let is_whole = u32::from_le_bytes(*crc) == crc32fast::hash(body);
+    (is_whole && *format != FORMAT_VERSION).then_some(*format)
+}
+
 impl Hints {
     /// The node's ledger as an earlier run left it; None when there was none.
     ///
@@ -201,13 +195,19 @@ impl Hints {
                 return Ok(None);
             }
             let bytes = fs::read(&path).map_err(|e| HintsError::new(&path, &e))?;
-            let damaged = || HintsError {
-                message:
-                    "damaged: expected what nodes have missed and a checksum. Repair all tables before it is removed"
-                        .to_owned(),
+            let refused = || HintsError {
+                message: match unknown_format(&bytes) {
+                    Some(found) => format!(
+                        "it is in format {found}: expected {FORMAT_VERSION}, the only one known here. Start the release that wrote it"
+                    ),
+                    None => {
+                        "damaged: expected what nodes have missed and a checksum. Repair all tables before it is removed"
+                            .to_owned()
+                    }
+                },
                 file: path.clone(),
             };
-            Ledger::decode(&bytes).ok_or_else(damaged).map(Some)
+            Ledger::decode(&bytes).ok_or_else(refused).map(Some)
         })
         .await
     }
@@ -267,10 +267,21 @@ mod tests {
     }
 
     #[test]
+    fn a_ledger_of_an_unknown_format_is_not_taken_for_a_damaged_one() {
+        let mut bytes = ledger().encode();
+        assert_eq!(unknown_format(&bytes), None);
+        bytes[MAGIC.len() + 4] = 2;
+        assert_eq!(unknown_format(&bytes), None, "the checksum is another's");
+        let body = bytes.len() - 4;
+        let crc = crc32fast::hash(&bytes[..body]);
+        bytes[body..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!((Ledger::decode(&bytes), unknown_format(&bytes)), (None, Some(2)));
+    }
+
+    #[test]
     fn a_report_of_a_peer_is_read_or_refused_whatever_its_bytes_are() {
         for report in ledger().others.into_values() {
             let bytes = report.encode();
-            assert_eq!(bytes[0], if report.fence > 0 { 2 } else { 1 });
             assert_eq!(Report::decode(&bytes), Some(report));
             for at in 0..bytes.len() {
                 assert_eq!(Report::decode(&bytes[..at]), None, "cut at {at}");

@@ -329,8 +329,7 @@ impl SchemaKeeper for Keeper {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>> {
         Box::pin(async move {
             let cluster = self.cluster();
-            let (tablets, warnings) = tablets::for_schema(&cluster.metadata(), &next, cluster.tablet_bytes_goal())
-                .map_err(KeepError::Refused)?;
+            let (tablets, warnings) = tablets::for_schema(&cluster.metadata(), &next, cluster.tablet_bytes_goal());
             match cluster.propose_schema_with_tablets(base, next, tablets).await {
                 Ok(()) => Ok(warnings),
                 Err(ChangeError::Conflict) => {

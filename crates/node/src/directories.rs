@@ -20,11 +20,10 @@
 //! ```
 //!
 //! The name of a marker has hyphens, because keyspaces have directories beside it and no keyspace has such a name.
-//! Format 1 is the first.
 //!
 //! Invariants
 //! - The note is written when all markers are durable. While there is no note, the node has put nothing into these
-//!   directories that a later start needs; or a release without notes has. The next start writes the markers again.
+//!   directories that a later start needs. The next start writes the markers again.
 //! - Nothing in a directory is created, opened or removed before its marker was checked.
 //! - `loss-accepted` stays until what follows from the loss is durable in the ledger of missed writes
 //!   (`coordinator/src/tombstones.rs`).

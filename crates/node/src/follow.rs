@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::cluster::UNWRITTEN_PROMISES;
 use config::AutoSnapshot;
 use coordinator::ClusterView;
 use ddl::{SchemaDifference, schema_difference};
@@ -301,22 +300,13 @@ pub(crate) struct Follower {
 impl Follower {
     pub(crate) fn new(engine: Rc<Engine>, shared: Arc<Shared>) -> Rc<Self> {
         let turn = Semaphore::new(1);
-        let view = engine.coordinator.view();
-        let follower = Self {
+        Rc::new(Self {
             engine,
             auto_snapshot: Cell::new(shared.config.auto_snapshot),
             shared,
             snapshot_with_end: Notify::new(),
             turn,
-        };
-        follower.take_features(&view);
-        Rc::new(follower)
-    }
-
-    fn take_features(&self, view: &ClusterView) {
-        if view.topology.enabled_features().contains(UNWRITTEN_PROMISES) {
-            self.shared.promises.need_no_rows();
-        }
+        })
     }
 
     /// Keeps the node as it is, tables and tablets, while the permit is held: what looks at one shard after the other
@@ -328,7 +318,6 @@ impl Follower {
     /// Makes the node what a version says. Returns when all of it is done.
     pub(crate) async fn follow(&self, schema: &Schema, view: Arc<ClusterView>) {
         let _turn = self.turn.acquire(1).await;
-        self.take_features(&view);
         let former = self.engine.schema();
         let version = Arc::new(Version::new(&self.engine, schema, view));
         self.flush_losing(&version).await;

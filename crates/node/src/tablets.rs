@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use ::cluster::{Metadata, REPLICATION_KINDS, RING_MOVES, TabletCounts};
-use schema::{Keyspace, Schema, Table, TableId};
-use topology::{Load, TABLET_MOVES, TabletMap, first_tablets};
+use ::cluster::{Metadata, TabletCounts};
+use schema::{Keyspace, Schema, TableId};
+use topology::{Load, TabletMap, first_tablets};
 
 use crate::view;
 
@@ -24,20 +24,11 @@ pub(crate) fn has_tablets(keyspace: &Keyspace) -> bool {
 
 /// The maps of the tables that a schema has and the present one has not, and warnings for the user. `bytes_goal` is the
 /// usual size of a tablet.
-///
-/// # Errors
-/// A sentence, when the schema changes the replication of tables whose tablets cannot move.
-pub(crate) fn for_schema(metadata: &Metadata, next: &Schema, bytes_goal: u64) -> Result<(Maps, Vec<String>), String> {
+pub(crate) fn for_schema(metadata: &Metadata, next: &Schema, bytes_goal: u64) -> (Maps, Vec<String>) {
     let topology = &metadata.topology;
     let mut load = None;
     let mut maps = Maps::new();
     let mut warnings = Vec::new();
-    for keyspace in next.keyspaces.values() {
-        if let Some(former) = metadata.schema.keyspaces.get(&keyspace.name) {
-            check_kind(metadata, former, keyspace)?;
-            check_replication(metadata, former, keyspace)?;
-        }
-    }
     for keyspace in next.keyspaces.values().filter(|keyspace| has_tablets(keyspace)) {
         let former = metadata.schema.keyspaces.get(&keyspace.name);
         if former.is_some_and(|former| Arc::ptr_eq(former, keyspace)) {
@@ -78,96 +69,5 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema, bytes_goal: u64) ->
             }
         }
     }
-    Ok((maps, warnings))
-}
-
-/// Refuses that a keyspace with tables goes from the token ring to tablets, or back, while some member does not know
-/// how.
-fn check_kind(metadata: &Metadata, former: &Keyspace, next: &Keyspace) -> Result<(), String> {
-    let enabled = metadata.topology.enabled_features();
-    if former.has_tablets() == next.has_tablets() || former.tables.is_empty() || enabled.contains(REPLICATION_KINDS) {
-        return Ok(());
-    }
-    Err(format!(
-        "The tables of keyspace {} cannot go from the token ring to tablets, or back: not all nodes know how (feature {REPLICATION_KINDS}). Upgrade all nodes first. \
-         Nothing was changed.",
-        next.name
-    ))
-}
-
-/// Refuses another replication for tables whose data cannot move.
-fn check_replication(metadata: &Metadata, former: &Keyspace, next: &Keyspace) -> Result<(), String> {
-    let topology = &metadata.topology;
-    let is_same = view::replication(former, topology) == view::replication(next, topology);
-    if is_same || former.tables.is_empty() || system_tables::kind(&next.name).is_some() {
-        return Ok(());
-    }
-    let is_on_ring = |table: &Arc<Table>| !metadata.tablets.contains_key(&table.id);
-    let of_ring = former.tables.values().any(is_on_ring).then_some(RING_MOVES);
-    let of_tablets = (!former.tables.values().all(is_on_ring)).then_some(TABLET_MOVES);
-    let needed = of_ring.into_iter().chain(of_tablets);
-    let mut missing = needed.filter(|feature| !topology.enabled_features().contains(*feature));
-    match missing.next() {
-        None => Ok(()),
-        Some(feature) => Err(format!(
-            "The replication of keyspace {} cannot be altered while it has tables: their data would have to move to other nodes, which not all nodes can do (feature \
-             {feature}). Upgrade all nodes first.",
-            next.name
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use schema::{Column, ColumnKind, TableOptions};
-    use topology::{Topology, TopologyCommand};
-    use types::CqlType;
-    use uuid::Uuid;
-
-    /// A schema with one keyspace on the token ring, or with tablets, which has a table or none.
-    fn schema(is_enabled: bool, has_table: bool) -> Schema {
-        let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
-        let table = Table::new("ks", "t", TableId(Uuid::from_u128(7)), columns, TableOptions::default());
-        let tables = has_table.then(|| (table.name.clone(), Arc::new(table)));
-        let keyspace = Keyspace {
-            name: "ks".to_owned(),
-            replication: BTreeMap::new(),
-            durable_writes: true,
-            tablets: Some([("enabled".to_owned(), is_enabled.to_string())].into()),
-            types: BTreeMap::new(),
-            functions: BTreeMap::new(),
-            aggregates: BTreeMap::new(),
-            tables: tables.into_iter().collect(),
-        };
-        Schema {
-            version: Uuid::from_u128(u128::from(is_enabled)),
-            keyspaces: [(keyspace.name.clone(), Arc::new(keyspace))].into(),
-        }
-    }
-
-    #[test]
-    fn the_kind_of_a_keyspace_with_tables_changes_only_when_all_nodes_know_how() {
-        let mut topology = Topology::new("sea", Uuid::from_u128(9));
-        let answer = |topology: &Topology, from: bool, to: bool, has_table: bool| {
-            let metadata = Metadata::new(Arc::new(schema(from, has_table)), topology.clone());
-            for_schema(&metadata, &schema(to, has_table), 5 << 30).map(|(maps, _)| maps.len())
-        };
-        for (from, to) in [(true, false), (false, true)] {
-            let refused = answer(&topology, from, to, true).expect_err("nobody knows how");
-            assert!(
-                refused.contains(REPLICATION_KINDS) && refused.contains("Upgrade"),
-                "{refused}"
-            );
-            assert_eq!(answer(&topology, from, to, false), Ok(0), "there is no table");
-            assert_eq!(answer(&topology, from, from, true), Ok(0), "nothing changes");
-        }
-        let features = [REPLICATION_KINDS.to_owned()].into();
-        topology
-            .apply(&TopologyCommand::EnableFeatures(features))
-            .expect("it is enabled");
-        // The maps of tables that are there come later, by commands of their own.
-        assert_eq!(answer(&topology, false, true, true), Ok(0));
-        assert_eq!(answer(&topology, true, false, true), Ok(0));
-    }
+    (maps, warnings)
 }

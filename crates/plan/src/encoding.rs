@@ -18,7 +18,8 @@
 //!             3 alternatives, vint columns
 //! bound       u8 inclusive, vint columns of a tuple or 0, vint count, operands
 //! filter      vint column, then u8 0 comparison, operand; 1 alternatives; 2 contains operand; 3 contains key operand;
-//!             4 entry: operand key, operand value
+//!             4 entry: operand key, operand value; 5 none of alternatives; 6 not null; 7 like operand;
+//!             8 does not contain operand; 9 does not contain key operand
 //! comparison  u8 0 =, 1 !=, 2 <, 3 <=, 4 >, 5 >=
 //! alternatives  text receiver, then u8 0 and operand (a list), or u8 1, vint count, operands
 //! operand     u8 0 bytes; 1 null; 2 marker: vint index, type; 3 operation, vint count, operands
@@ -78,6 +79,8 @@ const FIRST: u8 = 8;
 /// Why bytes are no plan that can be executed here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DecodeError {
+    /// They are in a format that this release does not know.
+    UnknownFormat(u8),
     /// They are damaged, or from another release.
     Malformed(&'static str),
     /// No table here has the id.
@@ -89,6 +92,10 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::UnknownFormat(found) => write!(
+                f,
+                "the encoded plan has format {found}: expected {FORMAT}, the only one known here"
+            ),
             Self::Malformed(what) => write!(f, "expected an encoded plan of format {FORMAT}, found {what}"),
             Self::UnknownTable(id) => write!(f, "no table has the id {}", id.0),
             Self::Unfit(error) => write!(f, "the plan does not fit its table: {error}"),
@@ -113,18 +120,10 @@ impl From<PlanError> for DecodeError {
 type Decoded<T> = Result<T, DecodeError>;
 
 impl SelectPlan {
-    /// The plan as bytes, for shards that compute parts of it; None when it has no parts, or an earlier release does
-    /// not know its functions.
+    /// The plan as bytes, for shards that compute parts of it; None when it has no parts.
     pub fn encode_part(&self) -> Option<Vec<u8>> {
-        let mut arguments = self
-            .selection
-            .aggregates()
-            .iter()
-            .filter_map(|call| call.argument.as_ref());
-        let is_known = arguments.all(Expression::is_known_to_all) && self.restrictions.clustering.is_known_to_all();
-        let filters_are_known = self.restrictions.filters.iter().all(Filter::is_known_to_all);
-        let has_groups = self.has_groups_apart() && self.group_function.is_none() && filters_are_known;
-        if !(self.is_mergeable() || has_groups) || !is_known {
+        let has_groups = self.has_groups_apart() && self.group_function.is_none();
+        if !self.is_mergeable() && !has_groups {
             return None;
         }
         let mut out = vec![FORMAT];
@@ -174,8 +173,9 @@ impl SelectPlan {
         table: impl FnOnce(TableId) -> Option<Arc<Table>>,
     ) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
-        if reader.get_u8()? != FORMAT {
-            return Err(DecodeError::Malformed("another format"));
+        match reader.get_u8()? {
+            FORMAT => {}
+            found => return Err(DecodeError::UnknownFormat(found)),
         }
         let (number, mut field) = next_field(&mut reader, schema)?;
         if number != TABLE {
@@ -332,12 +332,23 @@ fn put_filter(out: &mut Vec<u8>, filter: &Filter) {
             put_operand(out, &key);
             put_operand(out, &value);
         }
-        // A plan with one of these is not mergeable (`Filter::is_known_to_all`), so it is not encoded.
-        FilterTest::NotIn(_)
-        | FilterTest::NotNull
-        | FilterTest::Like(_)
-        | FilterTest::NotContains(_)
-        | FilterTest::NotContainsKey(_) => {}
+        FilterTest::NotIn(alternatives) => {
+            out.push(5);
+            put_alternatives(out, &alternatives);
+        }
+        FilterTest::NotNull => out.push(6),
+        FilterTest::Like(pattern) => {
+            out.push(7);
+            put_operand(out, &pattern);
+        }
+        FilterTest::NotContains(operand) => {
+            out.push(8);
+            put_operand(out, &operand);
+        }
+        FilterTest::NotContainsKey(operand) => {
+            out.push(9);
+            put_operand(out, &operand);
+        }
     }
 }
 
@@ -703,6 +714,11 @@ impl<'a> Field<'a> {
                 key: self.operand(table)?,
                 value: self.operand(table)?,
             },
+            5 => FilterTest::NotIn(self.alternatives(table)?),
+            6 => FilterTest::NotNull,
+            7 => FilterTest::Like(self.operand(table)?),
+            8 => FilterTest::NotContains(self.operand(table)?),
+            9 => FilterTest::NotContainsKey(self.operand(table)?),
             _ => return Err(DecodeError::Malformed("an unknown filter")),
         };
         Ok(Filter::new(table, column, test)?)

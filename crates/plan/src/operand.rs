@@ -58,16 +58,6 @@ impl Operand {
         }
     }
 
-    /// Whether nodes of every release that this one meets know the functions in it.
-    pub(crate) fn is_known_to_all(&self) -> bool {
-        match self {
-            Self::Constant(_) | Self::Null | Self::Marker { .. } => true,
-            Self::Computed(computed) => {
-                computed.operation.is_known_to_all() && computed.arguments.iter().all(Self::is_known_to_all)
-            }
-        }
-    }
-
     /// The value when it is the same in every execution: `Some(None)` is a constant null.
     pub fn as_constant(&self) -> Option<Option<&[u8]>> {
         match self {
@@ -216,8 +206,7 @@ fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>,
     found.map_err(|error| PlanError::Invalid(error.to_string()))
 }
 
-/// Refuses a collection of a negative number of elements. Where one is stored it is read as empty: earlier releases
-/// took it in frozen collections.
+/// Refuses a collection of a negative number of elements.
 pub(crate) fn check_count(cql_type: &CqlType, bytes: &[u8]) -> Result<(), PlanError> {
     let name = match cql_type.unfrozen() {
         CqlType::List(_) => "list",
@@ -335,14 +324,6 @@ pub enum InOperand {
 }
 
 impl InOperand {
-    /// As [`Operand::is_known_to_all`].
-    pub(crate) fn is_known_to_all(&self) -> bool {
-        match self {
-            Self::Terms { operands, .. } => operands.iter().all(Operand::is_known_to_all),
-            Self::List { operand, .. } => operand.is_known_to_all(),
-        }
-    }
-
     /// The alternatives in one execution, in the order they were given.
     ///
     /// # Errors

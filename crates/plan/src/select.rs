@@ -303,11 +303,7 @@ impl SelectPlan {
 
     /// Whether it is one aggregate whose parts can be computed apart, wherever the rows are.
     pub fn is_mergeable(&self) -> bool {
-        let filters = &self.restrictions.filters;
-        self.selection.is_mergeable()
-            && self.group_by.is_empty()
-            && self.fragments_of.is_none()
-            && filters.iter().all(crate::restrict::Filter::is_known_to_all)
+        self.selection.is_mergeable() && self.group_by.is_empty() && self.fragments_of.is_none()
     }
 
     /// Whether it makes groups of the rows of many partitions, of which parts can be computed apart, wherever the rows

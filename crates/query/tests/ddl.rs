@@ -123,7 +123,6 @@ impl Session {
                 let ctx = ddl::Context {
                     new_id: Uuid::from_u128(u128::from(self.statements)),
                     nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-                    has_tombstone_gc: true,
                     has_functions: true,
                     racks: &BTreeMap::new(),
                     lists_racks: false,

@@ -27,7 +27,6 @@ fn try_run(schema: &Schema, text: &str, new_id: u128) -> Result<Outcome, Compile
     let ctx = ddl::Context {
         new_id: Uuid::from_u128(new_id),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-        has_tombstone_gc: false,
         has_functions: true,
         racks: &BTreeMap::new(),
         lists_racks: false,

@@ -13,9 +13,10 @@
 //!   answer         in a repair that marks, a vint of units that were not there
 //! 74 close         repair
 //! 75 equal         u8[16] table, i64 after, i64 to, u32 second up to which all replicas are equal,
-//!                  then nothing or the mode as in 76 (feature repair_modes)
+//!                  u8 mode as in 76, but 0
 //! 76 want          u32 second since which repairs count, vint tables, u8[16] each,
-//!                  then nothing or u8 mode: 1 incremental, 2 full, 3 disabled
+//!                  u8 mode: 0 as the node does by itself, 1 incremental, 2 full, 3 disabled;
+//!                  then nothing or what is selected (`request.rs`)
 //!   answer         u64 ranges that are left, sized text: why the last repair failed
 //! 77 mark, open    u8 1, as 70, u8 1 to read marked sstables too, u128 hash of the hosts,
 //!                  u128 session of the record
@@ -159,18 +160,18 @@ pub(crate) fn columns_of(table: &Table) -> u128 {
 }
 
 /// Says that all replicas of a range are equal.
-pub(crate) fn encode_equal(equal: &RepairedRange, mode: Option<IncrementalMode>) -> Vec<u8> {
+pub(crate) fn encode_equal(equal: &RepairedRange, mode: IncrementalMode) -> Vec<u8> {
     let mut out = Vec::with_capacity(37);
     out.extend_from_slice(equal.table.0.as_bytes());
     out.extend_from_slice(&equal.range.after.0.to_be_bytes());
     out.extend_from_slice(&equal.range.to.0.to_be_bytes());
     out.extend_from_slice(&equal.until.to_be_bytes());
-    out.extend(mode.map(IncrementalMode::number));
+    out.push(mode.number());
     out
 }
 
 /// Reads the same.
-pub(crate) fn decode_equal(body: &[u8]) -> Result<(RepairedRange, Option<IncrementalMode>), Malformed> {
+pub(crate) fn decode_equal(body: &[u8]) -> Result<(RepairedRange, IncrementalMode), Malformed> {
     let mut reader = Reader::new(body);
     let table = TableId(Uuid::from_bytes(reader.get_array()?));
     let mut token = || Ok::<_, Malformed>(Token(i64::from_be_bytes(reader.get_array()?)));
@@ -182,13 +183,8 @@ pub(crate) fn decode_equal(body: &[u8]) -> Result<(RepairedRange, Option<Increme
     if range.to <= range.after {
         return Err(Malformed("a range ends before it begins"));
     }
-    let mode = match reader.is_empty() {
-        true => None,
-        false => {
-            let mode = IncrementalMode::of_number(reader.get_u8()?);
-            Some(mode.ok_or(Malformed("a mode of repairs, 1 to 3"))?)
-        }
-    };
+    let mode = IncrementalMode::of_number(reader.get_u8()?);
+    let mode = mode.ok_or(Malformed("a mode of repairs, 1 to 3"))?;
     let equal = RepairedRange::new(table, range, until);
     ended(&reader, (equal, mode))
 }

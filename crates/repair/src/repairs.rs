@@ -56,9 +56,8 @@ pub(crate) struct Repairs {
     on_request: RefCell<Option<OnRequest>>,
 }
 
-/// Called with ranges whose replicas are all equal, and how they were repaired if the node that repaired them reports
-/// it.
-pub type OnEqual = Box<dyn Fn(RepairedRange, Option<IncrementalMode>)>;
+/// Called with ranges whose replicas are all equal, and how they were repaired.
+pub type OnEqual = Box<dyn Fn(RepairedRange, IncrementalMode)>;
 
 impl Repairs {
     /// Those of this shard.
@@ -84,7 +83,7 @@ impl Repairs {
     }
 
     /// All replicas of a range are equal: this shard forgets tombstones by it.
-    pub(crate) fn note_equal(&self, equal: RepairedRange, mode: Option<IncrementalMode>) {
+    pub(crate) fn note_equal(&self, equal: RepairedRange, mode: IncrementalMode) {
         if let Some(shard) = runtime::local::<Shard>() {
             shard.note_repaired(&equal);
         }

@@ -25,9 +25,9 @@ pub struct RepairRequest {
     pub since: u32,
     /// The tables.
     pub tables: Vec<TableId>,
-    /// How they are repaired; None is what the node does by itself, and what earlier releases understand.
+    /// How they are repaired; None is what the node does by itself.
     pub mode: Option<IncrementalMode>,
-    /// Only some tablets, or with some replicas, now. Earlier releases refuse it.
+    /// Only some tablets, or with some replicas, now.
     pub selected: Option<Selected>,
 }
 
@@ -66,21 +66,18 @@ impl RepairRequest {
         self.tables
             .iter()
             .for_each(|table| out.extend_from_slice(table.0.as_bytes()));
-        match &self.selected {
-            None => out.extend(self.mode.map(IncrementalMode::number)),
-            Some(selected) => {
-                out.push(self.mode.map_or(0, IncrementalMode::number));
-                out.extend_from_slice(&selected.id.to_be_bytes());
-                vint::put_unsigned(&mut out, selected.tokens.len() as u64);
-                for token in &selected.tokens {
-                    out.extend_from_slice(&token.to_be_bytes());
-                }
-                vint::put_unsigned(&mut out, selected.hosts.len() as u64);
-                for host in &selected.hosts {
-                    out.extend_from_slice(host.as_bytes());
-                }
-                out.push(u8::from(selected.is_over));
+        out.push(self.mode.map_or(0, IncrementalMode::number));
+        if let Some(selected) = &self.selected {
+            out.extend_from_slice(&selected.id.to_be_bytes());
+            vint::put_unsigned(&mut out, selected.tokens.len() as u64);
+            for token in &selected.tokens {
+                out.extend_from_slice(&token.to_be_bytes());
             }
+            vint::put_unsigned(&mut out, selected.hosts.len() as u64);
+            for host in &selected.hosts {
+                out.extend_from_slice(host.as_bytes());
+            }
+            out.push(u8::from(selected.is_over));
         }
         out
     }
@@ -92,18 +89,13 @@ impl RepairRequest {
         for _ in 0..get_count(&mut reader)? {
             tables.push(TableId(Uuid::from_bytes(reader.get_array()?)));
         }
-        let number = match reader.is_empty() {
-            true => None,
-            false => Some(reader.get_u8()?),
+        let mode = match reader.get_u8()? {
+            0 => None,
+            number => Some(IncrementalMode::of_number(number).ok_or(Malformed("a mode of repairs, 0 to 3"))?),
         };
         let selected = match reader.is_empty() {
             true => None,
             false => Some(Selected::get(&mut reader)?),
-        };
-        let mode = match number {
-            None => None,
-            Some(0) if selected.is_some() => None,
-            Some(number) => Some(IncrementalMode::of_number(number).ok_or(Malformed("a mode of repairs, 1 to 3"))?),
         };
         let wanted = Self {
             since,
@@ -193,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_is_read_as_written_and_earlier_forms_keep_their_bytes() {
+    fn what_is_wanted_is_read_as_written() {
         let plain = RepairRequest {
             since: 7,
             tables: vec![TableId(Uuid::from_u128(9))],
@@ -204,8 +196,6 @@ mod tests {
             mode: Some(IncrementalMode::Full),
             ..plain.clone()
         };
-        assert_eq!(plain.encode().len(), 4 + 1 + 16);
-        assert_eq!(with_mode.encode(), [&plain.encode()[..], &[2]].concat());
         let mut all = vec![plain.clone(), with_mode.clone()];
         for (before, is_over) in [(&plain, false), (&with_mode, true)] {
             all.push(RepairRequest {

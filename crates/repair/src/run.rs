@@ -150,15 +150,10 @@ pub async fn repair(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, task: &
 
 /// Notifies this shard and the other replicas that a range is equal on all of them. `others` are the participants of a
 /// repair of all replicas; the caller has seen to it that there was none besides. A node that does not hear of it keeps
-/// tombstones for longer. `mode`: how they were repaired; the others hear of that where they `know_modes`.
-pub async fn tell_equal(
-    rpc: &Rc<Rpc>,
-    others: &[Participant],
-    equal: RepairedRange,
-    (mode, know_modes): (IncrementalMode, bool),
-) {
-    Repairs::local().note_equal(equal, Some(mode));
-    let body = message::encode_equal(&equal, know_modes.then_some(mode));
+/// tombstones for longer. `mode`: how they were repaired.
+pub async fn tell_equal(rpc: &Rc<Rpc>, others: &[Participant], equal: RepairedRange, mode: IncrementalMode) {
+    Repairs::local().note_equal(equal, mode);
+    let body = message::encode_equal(&equal, mode);
     let told: Vec<_> = others
         .iter()
         .map(|Participant { peer, shard }| rpc.call(peer, *shard, message::EQUAL, body.clone(), TELL_TIMEOUT))

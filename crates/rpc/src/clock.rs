@@ -15,19 +15,16 @@
 //! A moment is a number of milliseconds, of which the low 32 bits go over the wire: 49 days, within which moments that
 //! are compared are near each other.
 
-use crate::frame;
 use runtime::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 use stdx::planted::{self, Bug};
 
-/// Both ends know it: deadlines and answers carry moments. An earlier release gets the remaining time.
-pub(crate) const FEATURE: &str = "deadlines_by_answerers_clock";
 /// How long the best of what was heard counts, and the best of the window before it. In two windows, clocks drift 20 ms
 /// when the kernel slews one of them (500 millionths), and 3.4 s when chrony corrects seconds as fast as it may (83,333
 /// millionths).
 const WINDOW: Duration = Duration::from_secs(20);
-/// The longest time that a request may have; what is above is cut, as the older format does.
+/// The longest time that a request may have; what is above is cut.
 const LEFT_MAX: Duration = Duration::from_mins(71);
 
 /// What comes so late at most still runs, if it takes no longer than [`LATE_LEFT`]. Far below the ten seconds that
@@ -37,8 +34,6 @@ const LATE_LEFT: Duration = Duration::from_millis(100);
 
 /// How an end of a connection writes and reads the times of frames.
 pub(crate) enum Clock {
-    /// The other end is of an earlier release: the time that is left, in microseconds.
-    TimeLeft,
     /// Of the calling side.
     Caller(Estimate),
     /// Of the answering side; since when its clock counts. That is before the caller heard of the connection.
@@ -46,29 +41,17 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// Of a caller that has heard of the connection by now. Takes its feature from those that were agreed on: the rest
-    /// are the node's.
-    pub(crate) fn agreed_by_caller(features: &mut Vec<String>, heard: Instant) -> Self {
-        match take_feature(features) {
-            true => Self::Caller(Estimate::new(heard)),
-            false => Self::TimeLeft,
-        }
-    }
-
-    /// Of the answering side, which began to count before the caller heard of the connection. Takes its feature as the
-    /// caller does.
-    pub(crate) fn agreed_by_answerer(features: &mut Vec<String>, began: Instant) -> Self {
-        match take_feature(features) {
-            true => Self::Answerer(began),
-            false => Self::TimeLeft,
-        }
+    /// Of a caller that has heard of the connection by now.
+    pub(crate) fn of_caller(heard: Instant) -> Self {
+        Self::Caller(Estimate::new(heard))
     }
 
     /// What a request carries that goes to the socket now.
     pub(crate) fn deadline_time(&self, deadline: Instant, now: Instant) -> u32 {
         match self {
             Self::Caller(estimate) => estimate.moment(deadline.min(now + LEFT_MAX)),
-            _ => frame::remaining_us(deadline - now),
+            // Answers have no deadline.
+            Self::Answerer(_) => 0,
         }
     }
 
@@ -91,7 +74,8 @@ impl Clock {
     /// The deadline of a request with this time, whose first bytes came at a moment.
     pub(crate) fn deadline(&self, time: u32, came: Instant) -> Instant {
         let Self::Answerer(began) = self else {
-            return came + frame::remaining(time);
+            // A caller receives no requests.
+            return came;
         };
         let left_ms = time.wrapping_sub(millis_down(came - *began)).cast_signed();
         let left = match u64::try_from(left_ms) {
@@ -104,10 +88,6 @@ impl Clock {
         };
         came + left
     }
-}
-
-fn take_feature(features: &mut Vec<String>) -> bool {
-    features.extract_if(.., |feature| feature == FEATURE).count() > 0
 }
 
 /// What a caller knows of the answering side's clock: how far it is ahead of its own at least, in milliseconds. The
@@ -183,14 +163,13 @@ mod tests {
 
     impl Ends {
         fn new(connected_us: u64, hello_us: u64, ahead_us: i64, drift: i64) -> Self {
-            let features = || vec![FEATURE.to_owned()];
             let mut ends = Self {
-                caller: Clock::agreed_by_caller(&mut features(), at_us(connected_us + hello_us)),
-                answerer: Clock::TimeLeft,
+                caller: Clock::of_caller(at_us(connected_us + hello_us)),
+                answerer: Clock::Answerer(at_us(0)),
                 ahead_us,
                 drift,
             };
-            ends.answerer = Clock::agreed_by_answerer(&mut features(), ends.answerers(connected_us));
+            ends.answerer = Clock::Answerer(ends.answerers(connected_us));
             ends
         }
 
@@ -290,17 +269,5 @@ mod tests {
             0,
             "2.1 s and the way back late"
         );
-    }
-
-    #[test]
-    fn an_earlier_release_is_told_the_time_that_is_left() {
-        let (caller, answerer) = (
-            Clock::agreed_by_caller(&mut vec![], at_us(5)),
-            Clock::agreed_by_answerer(&mut vec![], at_us(9)),
-        );
-        let time = caller.deadline_time(at_us(3_000), at_us(1_000));
-        assert_eq!(time, 2_000);
-        assert_eq!(answerer.answer_time(at_us(50)), None);
-        assert_eq!(answerer.deadline(time, at_us(70_000)), at_us(72_000));
     }
 }

@@ -170,11 +170,10 @@ impl Config {
         }
     }
 
-    /// The features that this node shows to others: its own, and those of its connections.
+    /// The features that this node shows to others.
     pub(crate) fn shown_features(&self) -> Vec<String> {
-        let own = [crate::clock::FEATURE.to_owned()];
         let is_shown = |feature: &&String| !self.hidden_features.contains(feature);
-        self.features.iter().chain(&own).filter(is_shown).cloned().collect()
+        self.features.iter().filter(is_shown).cloned().collect()
     }
 }
 

@@ -20,7 +20,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::time::Duration;
 use stdx::crc32c::{crc32c, extend};
 
 /// Bytes before the body.
@@ -94,16 +93,6 @@ pub type TraceId = [u8; 16];
 
 /// The flag of a frame that has a [`TraceId`].
 const TRACED: u8 = 1;
-
-/// The time that is left, as a node of an earlier release has it in the header.
-pub(crate) fn remaining(time: u32) -> Duration {
-    Duration::from_micros(u64::from(time))
-}
-
-/// A duration as such a header has it; what is above 71 minutes is cut.
-pub(crate) fn remaining_us(remaining: Duration) -> u32 {
-    u32::try_from(remaining.as_micros()).unwrap_or(u32::MAX)
-}
 
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,7 +15,7 @@
 //! target        host id, 16 bytes, zeros for whichever node is there; shard, 4 bytes
 //! features      2 bytes of count, a text each
 //! compression   1 byte of count, 1 byte each, the preferred first
-//! has secret    1 byte: 1 when it can show that it knows the cluster's secret; a message that ends before it says 0
+//! has secret    1 byte: 1 when it can show that it knows the cluster's secret
 //! ```
 //!
 //! and is answered with 0, the version (2 bytes), the features that both have, the compression (1 byte, 0 for none),
@@ -30,17 +30,15 @@ use std::fmt;
 use stdx::bytes::{Reader, Truncated};
 use uuid::Uuid;
 
-/// The version of the protocol this code speaks, and the oldest: frames have had another checksum before, and requests
-/// for data other bytes.
-pub(crate) const PROTOCOL_VERSION: u16 = 3;
+/// The version of the protocol this code speaks, and the oldest.
+pub(crate) const PROTOCOL_VERSION: u16 = 1;
 /// The longest message.
 pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
 
 const MAGIC: [u8; 8] = *b"CETO-RPC";
 const ENVELOPE_BYTES: usize = 16;
 
-/// Which of the two connections of a pair of shards this is. Nodes of a release that knows of one take the other for
-/// one of another shard.
+/// Which of the two connections of a pair of shards this is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Lane {
     /// For requests about data.
@@ -257,7 +255,7 @@ impl Hello {
         let features = get_texts(&mut reader)?;
         let count = usize::from(reader.get_u8()?);
         let compression = reader.get_slice(count)?;
-        let has_secret = !reader.is_empty() && reader.get_u8()? == 1;
+        let has_secret = reader.get_u8()? == 1;
         Ok(Self {
             has_secret,
             version,
@@ -359,8 +357,8 @@ impl Answer {
             Self::Challenge(_) => {
                 Err("the node asks for the cluster's join_secret, and this one has none or has shown it".to_owned())
             }
-            Self::Accepted { version, .. } if version < PROTOCOL_VERSION => {
-                Err(older("the node that is called", version))
+            Self::Accepted { version, .. } if version != PROTOCOL_VERSION => {
+                Err(unknown_version("the node that is called", version))
             }
             Self::Accepted {
                 features,
@@ -376,8 +374,8 @@ impl Answer {
     }
 }
 
-/// Why a node of an older version is not spoken with.
-pub(crate) fn older(peer: &str, version: u16) -> String {
+/// Why a node is not spoken with whose version is unknown here.
+pub(crate) fn unknown_version(peer: &str, version: u16) -> String {
     format!(
         "{peer} speaks version {version} of the protocol between nodes, and this node version {PROTOCOL_VERSION}: nodes of these two \
          releases cannot form one cluster; stop all of them and start them with the newer release"
@@ -387,7 +385,7 @@ pub(crate) fn older(peer: &str, version: u16) -> String {
 /// Decides whether the connecting node is accepted.
 pub(crate) fn answer(hello: &Hello, host: &Host<'_>) -> Answer {
     if hello.version < PROTOCOL_VERSION {
-        return Answer::Refused(older("the node that connects", hello.version));
+        return Answer::Refused(unknown_version("the node that connects", hello.version));
     }
     if hello.cluster_name != host.cluster_name {
         return Answer::Refused(format!(
@@ -447,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn who_connects_refuses_an_older_node_that_has_accepted() {
+    fn the_caller_refuses_a_version_that_it_does_not_know_by_name() {
         let accepted = |version| Answer::Accepted {
             version,
             features: texts(&["old"]),
@@ -457,12 +455,13 @@ mod tests {
         };
         let agreed = accepted(PROTOCOL_VERSION).agreed().expect("it is of this version");
         assert_eq!((agreed.features, agreed.host), (texts(&["old"]), Uuid::from_u128(2)));
-        let refused = accepted(PROTOCOL_VERSION - 1).agreed();
-        assert_eq!(
-            refused,
-            Err(older("the node that is called", PROTOCOL_VERSION - 1)),
-            "frames of that version have other bytes"
-        );
+        for unknown in [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1] {
+            let refused = accepted(unknown).agreed().expect_err("its frames may have other bytes");
+            let named = format!(
+                "the node that is called speaks version {unknown} of the protocol between nodes, and this node version {PROTOCOL_VERSION}: "
+            );
+            assert!(refused.starts_with(&named), "{refused}");
+        }
     }
 
     #[test]
@@ -506,7 +505,7 @@ mod tests {
             (
                 "an older version",
                 |hello| hello.version = PROTOCOL_VERSION - 1,
-                Answer::Refused(older("the node that connects", PROTOCOL_VERSION - 1)),
+                Answer::Refused(unknown_version("the node that connects", PROTOCOL_VERSION - 1)),
             ),
             (
                 "another cluster",

@@ -484,12 +484,8 @@ async fn show_secret(
 
 async fn serve(rpc: &Rc<Rpc>, link: &Rc<Link>, epoch: u64, connected: Connected) -> Ended {
     let limits = &rpc.config.limits;
-    let Connected {
-        channel,
-        mut agreed,
-        heard,
-    } = connected;
-    let outbox = Outbox::new(Clock::agreed_by_caller(&mut agreed.features, heard));
+    let Connected { channel, agreed, heard } = connected;
+    let outbox = Outbox::new(Clock::of_caller(heard));
     let (mut input, half, wire) = channel.into_frames(rpc, &outbox, agreed.compression);
     *link.phase.borrow_mut() = Phase::Connected {
         outbox: outbox.clone(),

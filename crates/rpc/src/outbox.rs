@@ -338,11 +338,11 @@ mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// The seconds that are left for each frame, and the bytes of its body.
+    /// The deadline of each frame in seconds, and the bytes of its body.
     fn frames(bytes: &[u8]) -> Vec<(u64, usize)> {
         let (mut start, mut found) = (0, Vec::new());
         while let Some(frame) = frame::parse(bytes, start, 1 << 20).expect("sealed frames are whole") {
-            found.push((frame::remaining(frame.header.time).as_secs(), frame.body.len()));
+            found.push((u64::from(frame.header.time) / 1_000, frame.body.len()));
             start = frame.body.end;
         }
         found
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_long_body_goes_behind_its_header_from_the_memory_where_it_was() {
-        let outbox = Outbox::new(Clock::TimeLeft);
+        let outbox = Outbox::new(Clock::of_caller(at(0)));
         let long: Vec<u8> = (0..u8::MAX).cycle().take(crate::LONG_BODY_BYTES).collect();
         let memory = long.as_ptr();
         let answer = |id: u64| Header::plain(Kind::Response, id);
@@ -380,13 +380,13 @@ mod tests {
             (0, 10),
             (0, crate::LONG_BODY_BYTES),
             (0, crate::LONG_BODY_BYTES),
-            (4, 30),
+            (9, 30),
         ];
         assert_eq!(frames(&stream), lengths);
     }
 
     #[test]
-    fn the_time_in_the_outbox_counts_and_a_long_line_goes_in_pieces() {
+    fn a_deadline_goes_out_as_a_moment_and_a_long_line_goes_in_pieces() {
         let mut waiting = Waiting::default();
         for (bytes, deadline) in [
             (10, Some(9)),
@@ -402,19 +402,19 @@ mod tests {
         }
         let mut take = |now: u64| {
             let mut buffer = Vec::new();
-            waiting.take(&mut buffer, &Clock::TimeLeft, at(now));
+            waiting.take(&mut buffer, &Clock::of_caller(at(0)), at(now));
             (frames(&buffer), waiting.len() > 0)
         };
-        assert_eq!(take(1), (vec![(8, 10), (0, 20)], true));
+        assert_eq!(take(1), (vec![(9, 10), (0, 20)], true));
         assert_eq!(
             take(2),
-            (vec![(6, WRITE_BYTES)], true),
+            (vec![(8, WRITE_BYTES)], true),
             "a frame above the limit goes alone"
         );
         assert_eq!(
             take(5),
-            (vec![(2, 30), (0, 40)], false),
-            "what is late has no time left"
+            (vec![(7, 30), (3, 40)], false),
+            "what is late keeps its moment"
         );
         assert_eq!(take(6), (vec![], false));
     }

@@ -442,14 +442,12 @@ async fn serve(
         .await
         .unwrap_or(Err(Ended::Silent))?;
     let Answer::Accepted {
-        mut features,
-        compression,
-        ..
+        features, compression, ..
     } = answer
     else {
         unreachable!("refused connections are not handed over");
     };
-    let outbox = Outbox::new(Clock::agreed_by_answerer(&mut features, began));
+    let outbox = Outbox::new(Clock::Answerer(began));
     let (mut input, half, wire) = channel.into_frames(rpc, &outbox, compression);
     let served = Rc::new(Served {
         caller: Rc::new(Caller {

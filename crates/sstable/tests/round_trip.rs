@@ -705,8 +705,12 @@ fn several_sstables_are_deleted_together_even_if_a_crash_interrupts_it() {
     // The log is durable, one sstable is gone and another has lost its TOC: then the power fails.
     let dir = TempDir::new("interrupted");
     let descriptors = three(&dir);
-    runtime::fs::write(dir.0.join("obsolete-1.txt"), b"me-1-big-TOC.txt\nme-2-big-TOC.txt\n")
-        .expect("room on the disk");
+    let write_list = |file: &str, names: &str| {
+        let checksum = crc32fast::hash(names.as_bytes());
+        let list = format!("{names}crc32 {checksum:08x}\n");
+        runtime::fs::write(dir.0.join(file), list.as_bytes()).expect("room on the disk");
+    };
+    write_list("obsolete-1.txt", "me-1-big-TOC.txt\nme-2-big-TOC.txt\n");
     sstable::delete(&descriptors[0]).expect("a directory");
     runtime::fs::remove_file(descriptors[1].path(sstable::Component::Toc)).expect("a TOC");
     sstable::remove_unsealed(&dir.0).expect("a directory");
@@ -724,11 +728,17 @@ fn several_sstables_are_deleted_together_even_if_a_crash_interrupts_it() {
         vec![descriptors[2].clone()]
     );
 
-    runtime::fs::write(dir.0.join("obsolete-3.txt"), b"me-3-big-TOC.txt\nwhat").expect("room on the disk");
-    let error = sstable::remove_unsealed(&dir.0)
-        .expect_err("a line that names nothing")
-        .to_string();
+    write_list("obsolete-3.txt", "me-3-big-TOC.txt\nwhat\n");
+    let refusal = || {
+        sstable::remove_unsealed(&dir.0)
+            .expect_err("it is no list of sstables")
+            .to_string()
+    };
+    let error = refusal();
     assert!(error.contains("what"), "{error}");
+    runtime::fs::write(dir.0.join("obsolete-3.txt"), b"me-3-big-TOC.txt\n").expect("room on the disk");
+    let error = refusal();
+    assert!(error.contains("checksum"), "{error}");
 }
 
 /// A read that the disk damaged once took another sstable's name from the list: a deleted one was there at the next

@@ -70,11 +70,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         open.encode(),
         open_with_marks.encode(),
         open_ranges.encode(),
-        Opened::Part(2, manifest.clone()).encode(),
-        Opened::Ready(with_marks).encode(),
+        Opened::Ready(2, manifest.clone()).encode(),
+        Opened::Ready(1, with_marks).encode(),
         read.encode(),
         Opened::Preparing.encode(),
-        Opened::Ready(manifest).encode(),
+        Opened::Ready(1, manifest).encode(),
         Refusal::Missing("me-7-big-0".to_owned()).encode(),
     ]
 }

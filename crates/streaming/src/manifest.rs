@@ -5,7 +5,7 @@
 //! vint            sstables, each:
 //!   u8            version: 1 mc, 2 md, 3 me
 //!   vint          components, each: u8 number, vint length, u32 CRC-32 of all of the file
-//! nothing, or where the target asked for marks and the source has a record of the range (feature `inherited_marks`):
+//! u8              1 where the target asked for marks and the source has a record of the range, else 0; after 1:
 //!   u128 u128     the session that marked last, the hash of its hosts
 //!   i64 i64       the mark of the last session that read everything, that of the last
 //!   u8 …          for each sstable 1 when it counts as repaired, else 0
@@ -21,7 +21,7 @@ use sstable::{Component, FileHosts, RepairRecord, Version};
 use stdx::bytes::Reader;
 use stdx::vint;
 
-use crate::message::{Malformed, component_of, get_sized, number_of, put_sized};
+use crate::message::{Malformed, component_of, get_flag, get_sized, number_of, put_sized};
 
 /// A file of an sstable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,11 +81,9 @@ impl ListedMarks {
             return Err(Malformed("marks of repairs are not in order"));
         }
         for _ in 0..sstables {
-            marks.is_marked.push(match reader.get_u8()? {
-                0 => false,
-                1 => true,
-                _ => return Err(Malformed("whether an sstable is marked, 0 or 1")),
-            });
+            marks
+                .is_marked
+                .push(get_flag(reader, "whether an sstable is marked, 0 or 1")?);
         }
         Ok(marks)
     }
@@ -155,6 +153,7 @@ impl Manifest {
                 out.extend_from_slice(&file.crc.to_be_bytes());
             }
         }
+        out.push(u8::from(self.marks.is_some()));
         if let Some(marks) = &self.marks {
             marks.put(out);
         }
@@ -175,7 +174,7 @@ impl Manifest {
             let sstable = get_sstable(reader)?;
             manifest.sstables.push(sstable);
         }
-        if !reader.is_empty() {
+        if get_flag(reader, "whether marks follow, 0 or 1")? {
             manifest.marks = Some(ListedMarks::get(reader, manifest.sstables.len())?);
         }
         Ok(manifest)
@@ -253,7 +252,7 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(decode(&bytes[..len]).is_err(), "{len} bytes");
         }
-        let (without, marks) = (bytes.len(), marks());
+        let marks = marks();
         let marked = Manifest {
             marks: Some(marks.clone()),
             ..manifest
@@ -261,7 +260,7 @@ mod tests {
         bytes.clear();
         marked.put(&mut bytes);
         assert_eq!(decode(&bytes), Ok(marked.clone()));
-        for len in without + 1..bytes.len() {
+        for len in 0..bytes.len() {
             assert!(decode(&bytes[..len]).is_err(), "{len} bytes");
         }
         for (since, at) in [(0, 5), (-1, 5), (6, 5)] {

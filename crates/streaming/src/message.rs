@@ -1,13 +1,10 @@
 //! What target and source say to each other. Integers are big-endian; `sized` bytes follow their length as a vint.
 //!
 //! ```text
-//! 60 open    stream, u8[16] table, i64 after, i64 to, u64 truncation, then one of
-//!              nothing
-//!              u8 1: with the marks of repairs
-//!              u8 2, u64 bytes, vint further ranges, each i64 after, i64 to (feature streams_of_ranges)
+//! 60 open    stream, u8[16] table, u64 truncation, u8 1 with the marks of repairs, else 0,
+//!            u64 bytes, vint ranges, each i64 after, i64 to
 //!   answer   u8 0: the copy is not ready
-//!            u8 1, the list of files (`manifest.rs`)
-//!            u8 3, vint how many of the ranges the copy has, the list of files
+//!            u8 1, vint how many of the ranges the copy has, the list of files (`manifest.rs`)
 //! 61 read    stream, vint sstable, u8 component, u64 offset, u32 length
 //!   answer   u8 1, the bytes
 //! 62 close   stream
@@ -40,12 +37,7 @@ const PREPARING: u8 = 0;
 /// The first byte of an answer that has what was asked for.
 pub(crate) const GIVEN: u8 = 1;
 const REFUSED: u8 = 2;
-const GIVEN_PART: u8 = 3;
 
-/// The request is for the marks of repairs, too.
-const WITH_MARKS: u8 = 1;
-/// The request is for several ranges.
-const WITH_RANGES: u8 = 2;
 /// Most ranges of a stream.
 pub(crate) const RANGES_MAX: usize = 256;
 
@@ -119,8 +111,17 @@ pub(crate) struct Open {
     pub(crate) bytes: u64,
     /// The last truncation that the target is done with.
     pub(crate) truncated_at: u64,
-    /// Whether the target takes the marks that repairs have left (feature `inherited_marks`). There is one range then.
+    /// Whether the target takes the marks that repairs have left. There is one range then.
     pub(crate) with_marks: bool,
+}
+
+/// A byte that is 1 or 0; `what` it is, for the error.
+pub(crate) fn get_flag(reader: &mut Reader<'_>, what: &'static str) -> Result<bool, Malformed> {
+    match reader.get_u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed(what)),
+    }
 }
 
 fn put_range(out: &mut Vec<u8>, range: TokenRange) {
@@ -141,20 +142,14 @@ fn get_range(reader: &mut Reader<'_>) -> Result<TokenRange, Malformed> {
 
 impl Open {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64);
+        let mut out = Vec::with_capacity(96);
         self.stream.put(&mut out);
         out.extend_from_slice(self.table.0.as_bytes());
-        let (first, further) = self.ranges.split_first().expect("a stream has a range");
-        put_range(&mut out, *first);
         out.extend_from_slice(&self.truncated_at.to_be_bytes());
-        if !further.is_empty() {
-            out.push(WITH_RANGES);
-            out.extend_from_slice(&self.bytes.to_be_bytes());
-            vint::put_unsigned(&mut out, further.len() as u64);
-            further.iter().for_each(|range| put_range(&mut out, *range));
-        } else if self.with_marks {
-            out.push(WITH_MARKS);
-        }
+        out.push(u8::from(self.with_marks));
+        out.extend_from_slice(&self.bytes.to_be_bytes());
+        vint::put_unsigned(&mut out, self.ranges.len() as u64);
+        self.ranges.iter().for_each(|range| put_range(&mut out, *range));
         out
     }
 
@@ -163,37 +158,26 @@ impl Open {
         let mut open = Self {
             stream: StreamId::get(&mut reader)?,
             table: TableId(Uuid::from_bytes(reader.get_array()?)),
-            ranges: vec![get_range(&mut reader)?],
             truncated_at: reader.get_u64()?,
-            bytes: u64::MAX,
-            with_marks: false,
+            with_marks: get_flag(&mut reader, "whether the marks are asked for, 0 or 1")?,
+            bytes: reader.get_u64()?,
+            ranges: Vec::new(),
         };
-        match reader.rest() {
-            [] => {}
-            [WITH_MARKS, ..] => open.with_marks = reader.get_u8()? == WITH_MARKS,
-            [WITH_RANGES, ..] => {
-                reader.get_u8()?;
-                open.bytes = reader.get_u64()?;
-                open.get_further_ranges(&mut reader)?;
-            }
-            _ => return Err(Malformed("what follows the request is of no known kind")),
-        }
-        ended(&reader, open)
-    }
-
-    fn get_further_ranges(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
         let count = reader.get_vint()?;
-        if count == 0 || count >= RANGES_MAX as u64 {
-            return Err(Malformed("a stream of several ranges has 2 to 256"));
+        if !(1..=RANGES_MAX as u64).contains(&count) {
+            return Err(Malformed("a stream has 1 to 256 ranges"));
+        }
+        if open.with_marks && count > 1 {
+            return Err(Malformed("the marks are of one range"));
         }
         for _ in 0..count {
-            let range = get_range(reader)?;
-            if self.ranges.last().is_some_and(|last| range.after < last.to) {
+            let range = get_range(&mut reader)?;
+            if open.ranges.last().is_some_and(|last| range.after < last.to) {
                 return Err(Malformed("the ranges of tokens are not in order"));
             }
-            self.ranges.push(range);
+            open.ranges.push(range);
         }
-        Ok(())
+        ended(&reader, open)
     }
 }
 
@@ -274,23 +258,16 @@ pub(crate) fn get_sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malform
 pub(crate) enum Opened {
     /// It flushes, or cuts sstables.
     Preparing,
-    /// The copy is there, of the one range.
-    Ready(Manifest),
-    /// The copy of so many of several ranges is there, from the first.
-    Part(usize, Manifest),
+    /// The copy of so many of the ranges is there, from the first.
+    Ready(usize, Manifest),
 }
 
 impl Opened {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Preparing => vec![PREPARING],
-            Self::Ready(manifest) => {
+            Self::Ready(ranges, manifest) => {
                 let mut out = vec![GIVEN];
-                manifest.put(&mut out);
-                out
-            }
-            Self::Part(ranges, manifest) => {
-                let mut out = vec![GIVEN_PART];
                 vint::put_unsigned(&mut out, *ranges as u64);
                 manifest.put(&mut out);
                 out
@@ -302,9 +279,8 @@ impl Opened {
         let mut reader = Reader::new(body);
         let opened = match reader.get_u8()? {
             PREPARING => Self::Preparing,
-            GIVEN => Self::Ready(Manifest::get(&mut reader)?),
-            GIVEN_PART => match usize::try_from(reader.get_vint()?) {
-                Ok(ranges @ 1..=RANGES_MAX) => Self::Part(ranges, Manifest::get(&mut reader)?),
+            GIVEN => match usize::try_from(reader.get_vint()?) {
+                Ok(ranges @ 1..=RANGES_MAX) => Self::Ready(ranges, Manifest::get(&mut reader)?),
                 _ => return Err(Malformed("a copy has 1 to 256 ranges")),
             },
             REFUSED => return Ok(Err(Refusal::get(&mut reader)?)),
@@ -392,16 +368,19 @@ mod tests {
         };
         assert_eq!(Open::decode(&several.encode()), Ok(several.clone()));
         for len in 0..several.encode().len() {
-            // What is sent for one range is sent first.
-            let is_one = len == open.encode().len();
-            assert_eq!(Open::decode(&several.encode()[..len]).is_ok(), is_one, "{len} bytes");
+            assert!(Open::decode(&several.encode()[..len]).is_err(), "{len} bytes");
         }
         let with_marks = Open {
             with_marks: true,
             ..open.clone()
         };
         assert_eq!(Open::decode(&with_marks.encode()), Ok(with_marks.clone()));
-        assert_eq!(with_marks.encode(), [open.encode(), vec![1]].concat());
+        let marks_of_several = Open {
+            with_marks: true,
+            ..several
+        };
+        let refused = Err(Malformed("the marks are of one range"));
+        assert_eq!(Open::decode(&marks_of_several.encode()), refused);
         let read = Read {
             stream,
             sstable: 300,
@@ -419,13 +398,10 @@ mod tests {
             assert!(Read::decode(&read.encode()[..len]).is_err());
         }
         let longer = [open.encode(), vec![0]].concat();
-        let unknown = "what follows the request is of no known kind";
-        assert_eq!(Open::decode(&longer), Err(Malformed(unknown)));
-        let longer = [with_marks.encode(), vec![0]].concat();
         assert_eq!(Open::decode(&longer), Err(Malformed("bytes follow the message")));
-        let part = Opened::Part(2, Manifest::default());
+        let part = Opened::Ready(2, Manifest::default());
         assert_eq!(Opened::decode(&part.encode()), Ok(Ok(part)));
-        assert!(Opened::decode(&Opened::Part(0, Manifest::default()).encode()).is_err());
+        assert!(Opened::decode(&Opened::Ready(0, Manifest::default()).encode()).is_err());
     }
 
     #[test]
@@ -442,7 +418,8 @@ mod tests {
             truncated_at: 0,
             with_marks: false,
         };
-        let refused: [&[TokenRange]; 6] = [
+        let refused: [&[TokenRange]; 7] = [
+            &[],
             &[TokenRange::of(5, 5)],
             &[TokenRange::of(5, 4)],
             &[TokenRange::of(1, 5), TokenRange::of(6, 6)],

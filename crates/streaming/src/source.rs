@@ -445,12 +445,8 @@ impl Session {
         };
         task.set_total(manifest.bytes());
         let listed = manifest.sstables.clone();
-        let opened = match self.open.ranges.len() {
-            1 => Opened::Ready(manifest),
-            _ => Opened::Part(ranges, manifest),
-        };
         Ok(Ready {
-            answer: opened.encode(),
+            answer: Opened::Ready(ranges, manifest).encode(),
             exported,
             listed,
         })

@@ -61,7 +61,7 @@ pub struct Request {
     /// The table.
     pub table: TableId,
     /// The tokens: at least one range, in token order, none over another. This shard has them, and each source has
-    /// them. Several only where all nodes know of it (feature `streams_of_ranges`).
+    /// them.
     pub ranges: Vec<TokenRange>,
     /// How many bytes one copy of several ranges should have at most, which a source needs on its disk, and which is
     /// copied again after a failure: usually [`PART_BYTES`].
@@ -342,10 +342,11 @@ impl Copy<'_> {
         loop {
             let answer = self.asking.answer(message::OPEN, || open.encode(), None).await?;
             match Opened::decode(&answer) {
-                Ok(Ok(Opened::Ready(manifest))) if open.ranges.len() == 1 => return Ok((1, manifest)),
-                Ok(Ok(Opened::Part(ranges, manifest))) if ranges <= open.ranges.len() => return Ok((ranges, manifest)),
+                Ok(Ok(Opened::Ready(ranges, manifest))) if ranges <= open.ranges.len() => {
+                    return Ok((ranges, manifest));
+                }
                 Ok(Ok(Opened::Preparing)) => self.check_ranges()?,
-                Ok(Ok(Opened::Ready(_) | Opened::Part(..))) => {
+                Ok(Ok(Opened::Ready(..))) => {
                     let other = Malformed("the copy is of other ranges than were asked for");
                     return Err(self.asking.source.malformed(other));
                 }

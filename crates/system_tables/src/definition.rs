@@ -51,9 +51,6 @@ pub struct Options {
     pub bloom_filter_fp_chance: f64,
     /// The compaction class and its options; empty for the usual ones.
     pub compaction: &'static [(&'static str, &'static str)],
-    /// Regular columns that came with later releases, each with its type. Their ids follow those of the other columns,
-    /// because logs of earlier releases name columns by their ids.
-    pub added: &'static [(&'static str, &'static str)],
 }
 
 impl Options {
@@ -63,7 +60,6 @@ impl Options {
         default_time_to_live: 0,
         bloom_filter_fp_chance: 0.01,
         compaction: &[],
-        added: &[],
     };
     /// Tombstones can be purged at once: what most tables of `system` say.
     pub const NO_GRACE: Self = Self {
@@ -162,11 +158,7 @@ impl Definition {
             options.compaction = pairs.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         }
         let id = table_id(self.keyspace, self.name());
-        let mut table = Table::new(self.keyspace, self.name(), id, columns, options);
-        for (name, text) in self.options.added {
-            table.add_column(name, type_of(name, text), ColumnKind::Regular);
-        }
-        table
+        Table::new(self.keyspace, self.name(), id, columns, options)
     }
 }
 

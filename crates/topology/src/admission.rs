@@ -149,7 +149,12 @@ pub enum Refusal {
         limit: Duration,
     },
     /// It lacks features that the cluster has enabled.
-    LacksFeatures(Vec<String>),
+    LacksFeatures {
+        /// Those that it lacks.
+        missing: Vec<String>,
+        /// Those that it has.
+        known: Vec<String>,
+    },
     /// Its location has changed.
     LocationChanged {
         /// Before.
@@ -209,6 +214,13 @@ pub enum Refusal {
     Command(crate::CommandError),
 }
 
+fn listed(features: &[String]) -> String {
+    match features {
+        [] => "none".to_owned(),
+        features => features.join(", "),
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -259,11 +271,12 @@ impl fmt::Display for Refusal {
                 if *is_ahead { "ahead" } else { "behind" },
                 limit.as_secs_f64()
             ),
-            Self::LacksFeatures(features) => write!(
+            Self::LacksFeatures { missing, known } => write!(
                 f,
-                "The cluster has enabled features that the node's release lacks: {}. \
+                "The cluster has enabled features that the node's release lacks: {}. The node has: {}. \
                  Start the node with the release of the other nodes, or a later one.",
-                features.join(", ")
+                listed(missing),
+                listed(known)
             ),
             Self::LocationChanged { from, to } => write!(
                 f,
@@ -357,13 +370,13 @@ pub fn admit(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> R
             limit: facts.clock_offset_max,
         });
     }
-    let lacks: Vec<String> = topology
-        .enabled_features
-        .difference(&request.node.features)
-        .cloned()
-        .collect();
-    if !lacks.is_empty() {
-        return Err(Refusal::LacksFeatures(lacks));
+    let known = &request.node.features;
+    let missing: Vec<String> = topology.enabled_features.difference(known).cloned().collect();
+    if !missing.is_empty() {
+        return Err(Refusal::LacksFeatures {
+            missing,
+            known: known.iter().cloned().collect(),
+        });
     }
     let commands = match topology.node(request.node.host_id) {
         Some(node) => restart(topology, node, request, facts)?,

@@ -13,9 +13,6 @@
 use crate::resize::{ResizeError, have_same_replicas};
 use crate::tablet_map::{Boundaries, Builder, TabletId, TabletMap};
 
-/// The feature of a cluster whose nodes all know of tables that go from the token ring to tablets and back.
-pub const REPLICATION_KINDS: &str = "replication_kinds";
-
 impl TabletMap {
     /// The map cut at the ends of other tablets besides, as of a command of the metadata's log at `index`. Each piece
     /// has the replicas of the tablet that it is a part of.

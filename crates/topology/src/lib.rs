@@ -50,10 +50,9 @@ pub use clock::{ClockDoubt, ClockJudge, ClockLimits, ClockSample, ClockState, Cl
 pub use codec::DecodeError;
 pub use command::{CommandError, TopologyCommand};
 pub use consistency::{Acks, Consistency, Counts, Factors, ReplicaCounts, Requirement, Unavailable};
-pub use convert::REPLICATION_KINDS;
 pub use disk::{DiskLevel, DiskLimits, RECOVERY, Utilization};
 pub use failure_detector::{FailureDetector, FailureDetectorConfig, Message, Output, Status};
-pub use movement::{Fill, MoveStep, PARALLEL_COPIES, Source, TABLET_MOVES, TooFewSources, fills, targets};
+pub use movement::{Fill, MoveStep, Source, TooFewSources, fills, targets};
 pub use node::{
     DatacenterNumber, HostId, Liveness, Locality, Location, Loss, NODES_MAX, Node, NodeNumber, NodeState, Proximity,
     TOKENS_PER_NODE_MAX, Topology,
@@ -62,9 +61,8 @@ pub use place::{
     Load, check_racks, even_tablet_count, first_tablet_count, first_tablets, initial_tablet_count, place_tablets,
     place_tablets_beside, tablets_per_shard,
 };
-pub use record::TOPOLOGY_OPERATIONS;
 pub use replication::{Copies, PlacementError, Replication, ReplicationError};
-pub use resize::{ResizeError, TABLET_RESIZES};
+pub use resize::ResizeError;
 pub use ring::{RingChange, changing_ring_map, ring_map};
 pub use snitch::{Snitch, SnitchError};
 pub use tablet_map::{
@@ -72,25 +70,3 @@ pub use tablet_map::{
     TabletId, TabletMap, Transition,
 };
 pub use targets::{ReadTargets, WriteTargets};
-
-/// The feature of a cluster whose nodes all obey that what a member holds for others is forgotten when it is down for
-/// long.
-///
-/// The command is one that earlier releases do not know, and a node of such a release would hand its hints over all the
-/// same.
-pub const FORGOTTEN_HINTS: &str = "forgotten_hints";
-/// The feature of a cluster whose nodes all understand a request that carries the id of a trace.
-pub const TRACED_REQUESTS: &str = "traced_requests";
-/// The feature of a cluster whose nodes all have the tables in which slow requests are kept.
-pub const SLOW_REQUEST_TABLES: &str = "slow_request_tables";
-
-/// A paging state says which statement it is of, and is refused with another.
-///
-/// Nodes of earlier releases refuse such a state altogether.
-pub const BOUND_PAGING_STATES: &str = "bound_paging_states";
-
-/// The id of a prepared statement that names all its keyspaces is the same whichever keyspace is used.
-///
-/// Nodes of earlier releases give it another for each, and drivers break with a node that answers with another id than
-/// the one before.
-pub const QUALIFIED_STATEMENT_IDS: &str = "qualified_statement_ids";

@@ -45,11 +45,6 @@ use crate::tablet_map::{
     MapError, Replica, ReplicaList, Stage, TabletChange, TabletEdit, TabletId, TabletMap, Transition, check_replicas,
 };
 
-/// The feature of a cluster whose nodes all move tablets to other nodes.
-pub const TABLET_MOVES: &str = "tablet_moves";
-/// The feature of a cluster whose nodes all know of moves in which several replicas copy.
-pub const PARALLEL_COPIES: &str = "parallel_copies";
-
 /// One step of one tablet's move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MoveStep {

@@ -13,11 +13,7 @@ use uuid::Uuid;
 
 use crate::codec::TEXT_BYTES_MAX;
 use crate::command::{CommandError, TopologyCommand};
-use crate::movement::TABLET_MOVES;
 use crate::node::{HostId, Location, Loss, NODES_MAX, Node, NodeState, Topology};
-
-/// The feature of a cluster in which there may be zero-token nodes and excluded nodes, and a node that leaves may stay.
-pub const TOPOLOGY_OPERATIONS: &str = "topology_operations";
 
 /// Where something listens.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -255,7 +251,7 @@ static NODE: Message = Message::new(
         Field::new(9, "state", Of::U32),
         Field::list(10, "features", Of::Text),
         Field::new(11, "release", Of::Text),
-        Field::new(12, "loss", Of::Record(&LOSS)).since(TABLET_MOVES),
+        Field::new(12, "loss", Of::Record(&LOSS)),
     ],
 );
 
@@ -270,8 +266,8 @@ pub static TOPOLOGY: Message = Message::new(
         Field::new(3, "cluster_id", Of::Bytes),
         Field::list(4, "enabled_features", Of::Text),
         Field::list(5, "nodes", Of::Record(&NODE)),
-        Field::list(6, "zero_token", Of::Bytes).since(TOPOLOGY_OPERATIONS),
-        Field::list(7, "excluded", Of::Bytes).since(TOPOLOGY_OPERATIONS),
+        Field::list(6, "zero_token", Of::Bytes),
+        Field::list(7, "excluded", Of::Bytes),
     ],
 );
 
@@ -287,10 +283,10 @@ pub static COMMAND: Message = Message::new(
         Field::new(6, "set_features", Of::Record(&SET_FEATURES)),
         Field::new(7, "enable_features", Of::Record(&ENABLE_FEATURES)),
         Field::new(8, "remove_node", Of::Record(&REMOVE_NODE)),
-        Field::new(9, "give_up", Of::Record(&GIVE_UP)).since(TABLET_MOVES),
-        Field::new(10, "become_zero_token", Of::Record(&HOST)).since(TOPOLOGY_OPERATIONS),
-        Field::new(11, "exclude", Of::Record(&HOST)).since(TOPOLOGY_OPERATIONS),
-        Field::new(12, "stay", Of::Record(&SET_TOKENS)).since(TOPOLOGY_OPERATIONS),
+        Field::new(9, "give_up", Of::Record(&GIVE_UP)),
+        Field::new(10, "become_zero_token", Of::Record(&HOST)),
+        Field::new(11, "exclude", Of::Record(&HOST)),
+        Field::new(12, "stay", Of::Record(&SET_TOKENS)),
     ],
 );
 

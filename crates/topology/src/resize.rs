@@ -10,9 +10,6 @@ use std::fmt;
 
 use crate::tablet_map::{Boundaries, Builder, MapError, Tablet, TabletId, TabletMap};
 
-/// The feature of a cluster whose nodes all follow a map with another number of tablets.
-pub const TABLET_RESIZES: &str = "tablet_resizes";
-
 /// Why a map cannot be resized.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ResizeError {

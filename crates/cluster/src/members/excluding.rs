@@ -9,7 +9,6 @@ use crate::error::ChangeError;
 use crate::messages::wire;
 use crate::metadata::Metadata;
 use crate::metadata::command::Command;
-use crate::metadata::features::EXCLUDE_TOGETHER;
 use crate::service::Cluster;
 use rpc::{RemoteErrorKind, RpcError};
 use std::sync::Arc;
@@ -39,21 +38,10 @@ impl Cluster {
     /// what they own until they are removed or replaced.
     ///
     /// # Errors
-    /// [`ChangeError`], with the reason; then no node is excluded, unless the leader could not be heard or a member is
-    /// of a release without the feature [`EXCLUDE_TOGETHER`] and the group cannot be reached in between.
+    /// [`ChangeError`], with the reason; then no node is excluded, unless the leader could not be heard.
     pub async fn exclude_nodes(&self, hosts: &[HostId]) -> Result<(), ChangeError> {
-        let metadata = self.barrier().await?;
-        self.exclude(&metadata, hosts).await
-    }
-
-    /// As [`Self::exclude_nodes`], with metadata that was read before.
-    pub(crate) async fn exclude(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
         if hosts.is_empty() {
             return Ok(());
-        }
-        if !self.has_feature(EXCLUDE_TOGETHER) {
-            self.check_excludable(metadata, hosts).await?;
-            return self.exclude_one_by_one(metadata, hosts).await;
         }
         if self.leads() {
             return self.decide_exclusion(hosts).await;
@@ -118,17 +106,6 @@ impl Cluster {
                 }
                 Some(NodeState::Normal | NodeState::Leaving) => self.check_dead(*host, "excluded").await?,
             }
-        }
-        Ok(())
-    }
-
-    /// Excludes nodes that may be, as long as a member knows no command for several.
-    async fn exclude_one_by_one(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
-        let is_new = |host: &HostId| !metadata.topology.is_excluded(*host);
-        for host_id in hosts.iter().copied().filter(is_new) {
-            let command = TopologyCommand::Exclude { host_id };
-            self.propose(Command::Topology(command)).await?;
-            log::info!("node {host_id} is excluded: nothing waits for it any more");
         }
         Ok(())
     }

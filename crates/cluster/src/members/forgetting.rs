@@ -12,7 +12,6 @@
 //! the group agrees again from time to time, with a later second.
 
 use crate::metadata::command::Command;
-use crate::metadata::features::FORGOTTEN_HINTS;
 use crate::metadata::{Metadata, Rejected};
 use crate::service::Cluster;
 use crate::tablets::mover::StageProgress;
@@ -71,7 +70,7 @@ impl Cluster {
     /// when the node stops.
     pub(crate) async fn run_forgetting(self: Rc<Self>) {
         while !self.is_stopping.get() {
-            if self.leads() && self.has_feature(FORGOTTEN_HINTS) && runtime::is_clock_trusted() {
+            if self.leads() && runtime::is_clock_trusted() {
                 self.forget_what_is_due().await;
             }
             self.rest(LOOK_PERIOD).await;
@@ -158,7 +157,7 @@ mod tests {
         HostId(Uuid::from_u128(u128::from(number)))
     }
 
-    /// Three members, with the feature.
+    /// Three members.
     fn metadata() -> Metadata {
         let schema = Schema {
             version: Uuid::nil(),
@@ -166,7 +165,6 @@ mod tests {
         };
         let mut metadata = Metadata::new(Arc::new(schema), Topology::new("sea", Uuid::from_u128(1)));
         let mut index = 0;
-        let features = BTreeSet::from([FORGOTTEN_HINTS.to_owned()]);
         let mut apply = |command| {
             index += 1;
             let next = metadata.apply(index, &Command::Topology(command));
@@ -191,12 +189,11 @@ mod tests {
                 } else {
                     NodeState::Joining
                 },
-                features: features.clone(),
+                features: BTreeSet::new(),
                 release: "1".to_owned(),
                 loss: None,
             })));
         }
-        apply(TopologyCommand::EnableFeatures(features));
         let state = NodeState::Normal;
         let host_id = host(2);
         apply(TopologyCommand::SetState { host_id, state });

@@ -11,10 +11,7 @@
 //!
 //! **Disks.** A node says how full its disks are. One whose disks are full stays up, answers reads and takes deletes;
 //! coordinators send it no data.
-//!
-//! Before the feature `node_health` is enabled, no peer's clock is known and the node judges by its steady clock alone.
 
-use crate::metadata::features::{NODE_HEALTH, ORDERLY_STOP};
 use crate::service::Cluster;
 use runtime::ClockBelief;
 use std::rc::Rc;
@@ -36,7 +33,7 @@ impl Cluster {
 
     fn judge_clock(&self) {
         let (own_us, steady_us) = (runtime::clock_offset_us(), runtime::steady_clock_us());
-        let has_peers = self.has_feature(NODE_HEALTH) && self.metadata().topology.members().nth(1).is_some();
+        let has_peers = self.metadata().topology.members().nth(1).is_some();
         let mut clock = self.peers.clock.borrow_mut();
         let limit = clock.limits().suspect;
         let believe = |offset_us, is_trusted| {
@@ -110,7 +107,7 @@ impl Cluster {
         self.is_in_service.set(false);
         self.hand_over().await;
         self.is_open.set(false);
-        if self.has_feature(ORDERLY_STOP) && !self.peers.is_leaving.replace(true) {
+        if !self.peers.is_leaving.replace(true) {
             self.peers.say_goodbye().await;
         }
         self.listener.set_in_service(false).await;

@@ -6,7 +6,6 @@
 
 use crate::config::{Config, Listener, Reach};
 use crate::messages::wire::{self, Greeting, Health, State};
-use crate::metadata::features::{DISK_LEVELS, NODE_HEALTH};
 use crate::metadata::history::Comparisons;
 use crate::metadata::lineage::Lineage;
 use crate::metadata::machine::Machine;
@@ -386,9 +385,7 @@ impl Peers {
             }
         }
         self.heard.notify_all();
-        if let Some(health) = state.health {
-            self.on_health(from, health, state.message);
-        }
+        self.on_health(from, state.health, state.message);
         if let Some(message) = state.message {
             let asks = matches!(message, Message::Ping { .. } | Message::PingRequest { .. });
             if asks && self.is_leaving.get() {
@@ -417,7 +414,7 @@ impl Peers {
                 self.clock.borrow_mut().note(from, sample);
             }
         }
-        let disk = health.disk.unwrap_or_default();
+        let disk = health.disk;
         let (took, was) = match self.known.borrow_mut().get_mut(&from) {
             Some(known) => {
                 known.fence = Some(health.fence);
@@ -535,8 +532,6 @@ impl Peers {
     fn say_left(&self, host: HostId, address: SocketAddr) {
         let state = State {
             has_left: true,
-            // A node that has left may be of an earlier release.
-            health: None,
             lineage: None,
             ..self.state(None, host)
         };
@@ -552,13 +547,9 @@ impl Peers {
             schema_version: metadata.schema.version,
             internode: self.internode,
             has_left: false,
-            health: self.has_feature(NODE_HEALTH).then(|| self.health()),
+            health: self.health(),
             lineage: self.lineage(to),
         }
-    }
-
-    fn has_feature(&self, feature: &str) -> bool {
-        self.machine.metadata().topology.enabled_features().contains(feature)
     }
 
     fn health(&self) -> Health {
@@ -567,7 +558,7 @@ impl Peers {
             is_clock_trusted: runtime::is_clock_trusted(),
             takes_writes: self.takes_writes.get(),
             fence: self.machine.taken_fence(),
-            disk: Some(self.disk.get()).filter(|_| self.has_feature(DISK_LEVELS)),
+            disk: self.disk.get(),
         }
     }
 

@@ -14,7 +14,6 @@
 //! theirs begins requests to it any more. It serves until then.
 
 use crate::messages::wire::{self, Greeting, GreetingAnswer};
-use crate::metadata::features::{CLOSED_LISTENERS, ORDERLY_START, ORDERLY_STOP};
 use crate::service::Cluster;
 use runtime::Instant;
 use std::rc::Rc;
@@ -38,10 +37,8 @@ impl Cluster {
     /// it stops waiting without knowing that of some.
     pub async fn meet_peers(self: &Rc<Self>) -> bool {
         let deadline = runtime::now() + self.config.failure_detector.interval * MEET_INTERVALS;
-        if self.has_feature(ORDERLY_START) {
-            for host in self.others() {
-                drop(runtime::spawn(self.clone().greet(host, deadline)));
-            }
+        for host in self.others() {
+            drop(runtime::spawn(self.clone().greet(host, deadline)));
         }
         let has_met = loop {
             let heard = self.peers.heard.notified();
@@ -81,9 +78,8 @@ impl Cluster {
 
     /// The members that may be alive and have not met this node yet.
     fn unmet(&self) -> Vec<HostId> {
-        let greets = self.has_feature(ORDERLY_START);
         let greeted = self.greeted.borrow();
-        let is_met = |host: &HostId| self.peers.is_live(*host) && (!greets || greeted.contains_key(host));
+        let is_met = |host: &HostId| self.peers.is_live(*host) && greeted.contains_key(host);
         let is_known_down = |host: &HostId| {
             !self.peers.has_spoken(*host)
                 && greeted
@@ -157,15 +153,11 @@ impl Cluster {
     /// Notifies the members that answer whether this node serves clients, except those that know it already.
     pub(crate) async fn say_serving(self: &Rc<Self>) {
         let serves = !self.is_closed.get();
-        let can_say = match serves {
-            true => self.has_feature(ORDERLY_START),
-            false => self.has_feature(CLOSED_LISTENERS),
-        };
         // Until the group has this node's address, the others would announce the former one.
         let metadata = self.metadata();
         let own = metadata.topology.node(self.config.host_id);
         let is_registered = own.is_some_and(|node| node.native == self.config.native);
-        if !self.is_open.get() || !can_say || !is_registered {
+        if !self.is_open.get() || !is_registered {
             return;
         }
         let greeting = if serves { Greeting::Open } else { Greeting::Closed };
@@ -187,13 +179,13 @@ impl Cluster {
         }
     }
 
-    /// Notifies the others that this node is about to stop, if their release supports that: when this returns, they
-    /// begin no requests to it any more, as far as they answered in a second. Requests that clients make to this node
-    /// are served as before, with the others' help.
+    /// Notifies the others that this node is about to stop: when this returns, they begin no requests to it any more,
+    /// as far as they answered in a second. Requests that clients make to this node are served as before, with the
+    /// others' help.
     pub async fn leave(&self) {
         self.is_departing.set(true);
         self.hand_over().await;
-        if self.has_feature(ORDERLY_STOP) && !self.peers.is_leaving.replace(true) {
+        if !self.peers.is_leaving.replace(true) {
             self.peers.say_goodbye().await;
         }
     }

@@ -16,10 +16,8 @@ use crate::members::start::has_identity_elsewhere;
 use crate::messages::wire::{self, JoinAnswer};
 use crate::metadata::Metadata;
 use crate::metadata::command::Command;
-use crate::metadata::features::METADATA_HISTORY;
 use crate::metadata::file;
 use crate::metadata::lineage::{addresses, own_raft_id};
-use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use record::Known;
 use rpc::{NodeAddress, Rpc};
@@ -31,7 +29,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{HostId, NodeState, Role, TABLET_MOVES, TopologyCommand};
+use topology::{HostId, NodeState, Role, TopologyCommand};
 use uuid::Uuid;
 
 /// How long a member may take to decide.
@@ -162,11 +160,6 @@ impl Cluster {
     /// Decides about a node that has lost its metadata and asks for it.
     pub(crate) async fn let_rejoin(&self, host_id: HostId) -> JoinAnswer {
         let refused = |why: String| JoinAnswer::Refused(why);
-        if !self.has_feature(METADATA_HISTORY) {
-            return refused(
-                "not all members have a release that lets a node rejoin: upgrade the others first".to_owned(),
-            );
-        }
         if let Err(error) = self.barrier().await {
             return JoinAnswer::Later(error.to_string());
         }
@@ -236,13 +229,6 @@ impl Cluster {
     /// # Errors
     /// A sentence that says why not.
     pub(crate) async fn why_not_replaced(&self, metadata: &Metadata, host_id: HostId) -> Result<(), String> {
-        for feature in [TABLET_MOVES, RING_MOVES] {
-            if !self.has_feature(feature) {
-                return Err(format!(
-                    "Node {host_id} cannot be replaced while some member is of a release without feature {feature}. Upgrade all nodes first."
-                ));
-            }
-        }
         if let Some(address) = self.answers(host_id).await {
             return Err(format!(
                 "Node {host_id} is alive at {address}. Stop it before it is replaced."
@@ -289,10 +275,6 @@ impl Cluster {
     /// # Errors
     /// [`ChangeError`], with the reason.
     pub async fn remove_node_ignoring(&self, host_id: HostId, ignored: &[HostId]) -> Result<(), ChangeError> {
-        if !self.has_feature(METADATA_HISTORY) {
-            let why = "not all members have a release that can remove a node: upgrade the others first";
-            return Err(ChangeError::Refused(why.to_owned()));
-        }
         if host_id == self.config.host_id {
             return Err(ChangeError::Refused(
                 "this node runs; a node is removed through another one when it is down".to_owned(),
@@ -312,14 +294,14 @@ impl Cluster {
             .number(host_id)
             .is_some_and(|number| self.votes(number));
         // Others get its vote before its place, so one that has nothing else is given up, too.
-        let has_something = can_go_now.is_err() || (votes && self.has_feature(RING_MOVES));
+        let has_something = can_go_now.is_err() || votes;
         let is_given_up = is_member && !is_joining && has_something;
         match is_given_up {
             true => self.check_give_up(&Arc::new(without), host_id).await?,
             // As the group would.
             false => can_go_now.map_err(ChangeError::Rejected)?,
         }
-        self.exclude(&metadata, ignored).await?;
+        self.exclude_nodes(ignored).await?;
         if is_given_up {
             return self.give_up(host_id).await;
         }

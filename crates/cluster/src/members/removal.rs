@@ -14,7 +14,7 @@
 //! command is applied, because it may have changed since.
 
 use crate::metadata::Metadata;
-use crate::ring::{RING_MOVES, replication_of};
+use crate::ring::replication_of;
 use std::collections::BTreeSet;
 use topology::{HostId, NodeNumber, NodeState, TabletMap, Topology, TopologyCommand, ring_map};
 
@@ -30,25 +30,12 @@ pub(crate) fn check(metadata: &Metadata, host_id: HostId) -> Result<(), String> 
     if node.tokens.is_empty() || !metadata.has_ring_data() {
         return Ok(());
     }
-    match metadata.topology.enabled_features().contains(RING_MOVES) {
-        true if node.state == NodeState::Joining => Ok(()),
-        true => Err(format!(
+    match node.state == NodeState::Joining {
+        true => Ok(()),
+        false => Err(format!(
             "node {host_id} owns ranges of the token ring, which others must copy before it is removed"
         )),
-        // As earlier releases decide, which cannot copy them.
-        false => check_owners(metadata, host_id, NextOwners::CannotCopy),
     }
-}
-
-/// What the next owners of ranges can do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NextOwners {
-    /// They copy from the leaving node and from others.
-    Copy,
-    /// They copy from the other owners, because the node is lost.
-    CopyFromOthers,
-    /// Nothing: they must have the data.
-    CannotCopy,
 }
 
 /// Whether a node is a replica of no tablet.
@@ -90,22 +77,14 @@ pub(crate) fn check_alone(metadata: &Metadata, host_id: HostId) -> Result<(), St
     Ok(())
 }
 
-/// Whether others can own what a node owns of the token ring; else why not, in a sentence.
+/// Whether others can own what a node owns of the token ring; else why not, in a sentence. They copy it from the node
+/// and from other owners; if the node is lost, from the others alone.
 pub(crate) fn check_ring(metadata: &Metadata, host_id: HostId, is_lost: bool) -> Result<(), String> {
-    let heirs = match (metadata.topology.enabled_features().contains(RING_MOVES), is_lost) {
-        (false, _) => NextOwners::CannotCopy,
-        (true, true) => NextOwners::CopyFromOthers,
-        (true, false) => NextOwners::Copy,
-    };
-    check_owners(metadata, host_id, heirs)
-}
-
-fn check_owners(metadata: &Metadata, host_id: HostId, heirs: NextOwners) -> Result<(), String> {
     let topology = &metadata.topology;
     let number = topology.number(host_id);
     let number = number.ok_or_else(|| format!("host id {host_id} is not a member of this cluster"))?;
     let has_tokens = topology.node(host_id).is_some_and(|node| !node.tokens.is_empty());
-    if has_tokens && heirs != NextOwners::CannotCopy && !metadata.has_other_owner(host_id) {
+    if has_tokens && !metadata.has_other_owner(host_id) {
         return Err("no other full member has tokens: no node would own the token ring".to_owned());
     }
     let mut without = Topology::clone(topology);
@@ -129,40 +108,14 @@ fn check_owners(metadata: &Metadata, host_id: HostId, heirs: NextOwners) -> Resu
         let nowhere = "would have no place for its data: change its replication, or drop it";
         let after = replication_of(&without, &keyspace.replication).and_then(|next| ring_map(&without, &next).ok());
         let after = after.ok_or_else(|| format!("keyspace {name} {nowhere}"))?;
-        let has_nothing = |node| match heirs {
-            // As earlier releases decide.
-            NextOwners::CannotCopy => node == number,
-            NextOwners::Copy | NextOwners::CopyFromOthers => has_nothing_left(metadata, node, number),
-        };
-        check_ranges((&before, &after), has_nothing, heirs).map_err(|wrong| wrong.told(&without, name))?;
-    }
-    Ok(())
-}
-
-/// What is wrong with the owners of a range without the node.
-enum Wrong {
-    /// The node owns it alone.
-    Alone,
-    /// This node would own it, and does not have its data.
-    LacksData(NodeNumber),
-}
-
-impl Wrong {
-    fn told(&self, topology: &Topology, keyspace: &str) -> String {
-        match self {
-            Self::Alone => {
-                format!("the node alone owns a part of keyspace {keyspace}: bring the node back, or drop the keyspace")
-            }
-            Self::LacksData(heir) => {
-                let heir = topology.numbered(*heir);
-                let heir = heir.map_or_else(String::new, |node| node.host_id.to_string());
-                format!(
-                    "node {heir} would own a part of keyspace {keyspace} whose data it does not have, and not all members can copy it (feature {RING_MOVES}): upgrade \
-                     them, bring the node back, or drop the keyspace"
-                )
-            }
+        let has_nothing = |node| has_nothing_left(metadata, node, number);
+        if !has_sources((&before, &after), has_nothing, is_lost) {
+            return Err(format!(
+                "the node alone owns a part of keyspace {name}: bring the node back, or drop the keyspace"
+            ));
         }
     }
+    Ok(())
 }
 
 /// Whether a replica gives others nothing when a lost node is gone: it is that one, or is lost as well.
@@ -173,11 +126,11 @@ fn has_nothing_left(metadata: &Metadata, replica: NodeNumber, lost: NodeNumber) 
 
 /// Whether every range has an owner afterwards that has its data or gets it. `has_nothing` says of an owner whether
 /// others cannot copy from it.
-fn check_ranges(
+fn has_sources(
     (before, after): (&TabletMap, &TabletMap),
     has_nothing: impl Fn(NodeNumber) -> bool,
-    heirs: NextOwners,
-) -> Result<(), Wrong> {
+    is_lost: bool,
+) -> bool {
     let nodes = |replicas: &[topology::Replica]| -> BTreeSet<NodeNumber> {
         replicas.iter().map(|replica| replica.node).collect()
     };
@@ -187,18 +140,11 @@ fn check_ranges(
         };
         let (owners, next) = (nodes(range.read_replicas()), nodes(after.tablet_of(last).replicas));
         let is_alone = owners.iter().all(|owner| has_nothing(*owner));
-        if next.is_empty() || (is_alone && heirs != NextOwners::Copy) {
-            return Err(Wrong::Alone);
-        }
-        if let Some(heir) = next
-            .difference(&owners)
-            .next()
-            .filter(|_| heirs == NextOwners::CannotCopy)
-        {
-            return Err(Wrong::LacksData(*heir));
+        if next.is_empty() || (is_alone && is_lost) {
+            return false;
         }
     }
-    Ok(())
+    true
 }
 
 impl Metadata {

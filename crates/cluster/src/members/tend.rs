@@ -12,8 +12,6 @@ use crate::members::peers::{node_number, raft_id};
 use crate::members::start::{facts, has_identity_elsewhere, restart_commands, wanted_tokens};
 use crate::messages::wire::JoinAnswer;
 use crate::metadata::command::Command;
-use crate::metadata::features::ORDERLY_STOP;
-use crate::ring::RING_MOVES;
 use crate::service::{Cluster, HAND_OVER_WAIT};
 use crate::tablets::rack_rules::RACK_OPTION;
 use consensus::{Change, LostEntries, Member, VOTERS_MAX, changes_towards, choose_voters};
@@ -134,7 +132,7 @@ impl Cluster {
                 _ => true,
             })
             .collect();
-        match self.exclude(&metadata, &ignored).await {
+        match self.exclude_nodes(&ignored).await {
             Ok(()) => {}
             Err(ChangeError::Refused(why)) => {
                 return JoinAnswer::Refused(format!(
@@ -179,11 +177,6 @@ impl Cluster {
         else {
             return Settlement::Taken;
         };
-        if !self.has_feature(RING_MOVES) {
-            let why =
-                "not all members can give ranges of the token ring to others (feature ring_moves): upgrade them first";
-            return Settlement::Waiting(why.to_owned());
-        }
         let command = if !self.config.joins_ring {
             TopologyCommand::BecomeZeroToken { host_id }
         } else if !self.config.auto_bootstrap {
@@ -389,13 +382,12 @@ impl Cluster {
             wanted => next_voters(&status.voters, &wanted, self.own_raft_id, |id| self.is_live_member(id)),
         };
         let changes = match next {
-            Next::HandOver(candidates) if self.has_feature(ORDERLY_STOP) => {
+            Next::HandOver(candidates) => {
                 return match self.consensus.hand_over(candidates, HAND_OVER_WAIT).await {
                     true => Ok(()),
                     false => Err("no other member leads the group yet".to_owned()),
                 };
             }
-            Next::HandOver(_) => Vec::new(),
             Next::Changes(changes) => changes,
         };
         let [new, gone] = self.member_changes(&status);

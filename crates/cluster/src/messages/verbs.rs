@@ -11,7 +11,7 @@ use rpc::{Handler, RemoteError, RemoteErrorKind, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use topology::{HostId, NodeState, TABLET_RESIZES};
+use topology::{HostId, NodeState};
 use uuid::Uuid;
 
 /// The first verb that [`handler`] answers.
@@ -123,8 +123,7 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
         wire::TABLET_BYTES => match wire::decode_splits(request.body) {
             Ok(splits) => Reply::Later(Box::pin(async move {
                 let report = cluster.listener.tablet_report(splits).await;
-                let has_more = cluster.has_feature(TABLET_RESIZES);
-                Ok(wire::encode_tablet_report(&report, has_more))
+                Ok(wire::encode_tablet_report(&report))
             })),
             Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
         },

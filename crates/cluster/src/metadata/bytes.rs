@@ -119,15 +119,9 @@ impl Encoder {
 pub(crate) struct Decoder<'a> {
     reader: Reader<'a>,
     what: &'static str,
-    format: u8,
 }
 
 impl<'a> Decoder<'a> {
-    /// The format that the value was written in.
-    pub(crate) fn format(&self) -> u8 {
-        self.format
-    }
-
     /// Checks kind, format and checksum.
     pub(crate) fn open(bytes: &'a [u8], form: Form) -> Result<Self, Malformed> {
         let malformed = |why: String| form.malformed(why);
@@ -152,7 +146,6 @@ impl<'a> Decoder<'a> {
         Ok(Self {
             reader: Reader::new(body),
             what: form.name,
-            format: *format,
         })
     }
 
@@ -239,5 +232,52 @@ impl<'a> Decoder<'a> {
         } else {
             Err(self.malformed(format!("{} bytes follow its end", self.reader.rest().len())))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value of which a release writes format 2 and still reads format 1.
+    const SECOND: Form = Form {
+        kind: b'?',
+        oldest: 1,
+        format: 2,
+        name: "a thing",
+    };
+    /// Its form in the release before that.
+    const FIRST: Form = Form { format: 1, ..SECOND };
+
+    fn bytes(form: Form) -> Vec<u8> {
+        let mut out = Encoder::begin(form);
+        out.number(7);
+        out.seal()
+    }
+
+    fn read(bytes: &[u8], form: Form) -> Result<u64, String> {
+        let read = || {
+            let mut d = Decoder::open(bytes, form)?;
+            let number = d.number()?;
+            d.end().map(|()| number)
+        };
+        read().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_release_reads_the_formats_since_its_oldest_and_names_those_it_does_not_know() {
+        let [zero, first, second] = [0, 1, 2].map(|format| bytes(Form { format, ..SECOND }));
+        for format in [&first, &second] {
+            assert_eq!(read(format, SECOND), Ok(7));
+        }
+        assert_eq!(read(&first, FIRST), Ok(7));
+        let refused = |found, known| {
+            Err(format!(
+                "a thing cannot be read: it is in format {found}, which another release writes; this one reads formats {known}"
+            ))
+        };
+        assert_eq!(read(&second, FIRST), refused(2, "1 to 1"));
+        assert_eq!(read(&zero, SECOND), refused(0, "1 to 2"));
+        assert_eq!(read(&first, Form { oldest: 2, ..SECOND }), refused(1, "2 to 2"));
     }
 }

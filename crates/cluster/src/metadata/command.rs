@@ -1,7 +1,6 @@
 //! What changes the metadata, and its bytes in the log.
 
 use crate::metadata::bytes::{Decoder, Encoder, Form, Malformed};
-use crate::metadata::features::{PARALLEL_COPIES, SHARD_MOVES};
 use crate::metadata::record::CommandRecord;
 use crate::operators::client_routes::ClientRoutesChange;
 use crate::ring::RingStep;
@@ -14,8 +13,8 @@ use topology::{HostId, MoveStep, TabletChange, TabletMap, TopologyCommand};
 
 const COMMAND: Form = Form {
     kind: b'c',
-    oldest: 2,
-    format: 2,
+    oldest: 1,
+    format: 1,
     name: "a metadata command",
 };
 
@@ -45,7 +44,7 @@ pub enum Command {
         /// The table.
         table: TableId,
     },
-    /// A node was started. It needs the feature `metadata_history`, as the next two do.
+    /// A node was started.
     Run {
         /// The node.
         host_id: HostId,
@@ -68,14 +67,12 @@ pub enum Command {
         /// The node.
         host_id: HostId,
     },
-    /// Members are down permanently: all of them are excluded, or none if one cannot be. It needs the feature
-    /// `exclude_together`.
+    /// Members are down permanently: all of them are excluded, or none if one cannot be.
     Exclude {
         /// The nodes.
         hosts: Vec<HostId>,
     },
-    /// What a member holds for others, hints and notes of batches, is forgotten: it is down for long. It needs the
-    /// feature `forgotten_hints`.
+    /// What a member holds for others, hints and notes of batches, is forgotten: it is down for long.
     Forget {
         /// The member.
         host_id: HostId,
@@ -114,15 +111,14 @@ pub enum Command {
         /// The step.
         step: Conversion,
     },
-    /// A keyspace has what it wants since it was altered; what it said before is forgotten. It needs the feature
-    /// `replication_goals`.
+    /// A keyspace has what it wants since it was altered; what it said before is forgotten.
     Reached {
         /// The keyspace.
         keyspace: String,
         /// The index of the command that altered it last.
         version: u64,
     },
-    /// Client routes change. It needs the feature `client_routes`.
+    /// Client routes change.
     ClientRoutes(ClientRoutesChange),
     /// The command, unless it makes a keyspace unfit for the racks; see `rack_rules.rs`. It is none of this kind
     /// itself.
@@ -193,26 +189,6 @@ impl Command {
     /// The features that a node must have to read the command.
     #[must_use]
     pub fn needs(&self) -> Vec<Need> {
-        let mut needs = record::needs(&CommandRecord::of(self));
-        if let Self::Tablets {
-            change: TabletsChange::Part(_),
-            ..
-        } = self
-        {
-            needs.push(Need {
-                feature: SHARD_MOVES,
-                place: "moving a tablet".to_owned(),
-            });
-        }
-        if let Self::Moves(tables) = self {
-            let mut steps = tables.iter().flat_map(|table| &table.steps);
-            if steps.any(|step| matches!(step, MoveStep::Copied { .. })) {
-                needs.push(Need {
-                    feature: PARALLEL_COPIES,
-                    place: "copying a tablet to several replicas".to_owned(),
-                });
-            }
-        }
-        needs
+        record::needs(&CommandRecord::of(self))
     }
 }

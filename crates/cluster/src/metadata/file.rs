@@ -1,7 +1,7 @@
 //! The metadata file: what a restart serves from at once, without asking another node.
 //!
 //! ```text
-//! DIR/metadata        "CETOMET3", u64 length of the base, base, record*
+//! DIR/metadata        "CETOMET1", u64 length of the base, base, record*
 //! DIR/metadata.tmp    the next one while it is written
 //! DIR/raft/           the log of the metadata group
 //!
@@ -34,9 +34,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use stdx::bytes::{Reader, Truncated};
 
-const MAGIC: &[u8; 8] = b"CETOMET3";
-const FORMER_BUILD: &str = "the file is of an earlier build, whose metadata was no record yet: no build reads both. Start the build that wrote it, or start \
-                            with empty directories";
+const MAGIC: &[u8; 8] = b"CETOMET1";
 const RECORD_HEADER_BYTES: usize = 16;
 /// Records that a small value may have before the file is rewritten.
 pub(crate) const TAIL_BYTES_MIN: u64 = 64 << 10;
@@ -133,8 +131,13 @@ pub fn load(dir: &Path, known: &Known) -> Result<Option<Metadata>, LoadError> {
 pub(crate) fn read(bytes: &[u8], known: &Known) -> Result<Metadata, String> {
     let mut reader = match bytes.strip_prefix(MAGIC) {
         Some(rest) => Reader::new(rest),
-        None if bytes.starts_with(b"CETOMET") => return Err(FORMER_BUILD.to_owned()),
-        None => return Err("expected a file that begins with CETOMET3".to_owned()),
+        None => {
+            let found = bytes[..bytes.len().min(MAGIC.len())].escape_ascii();
+            return Err(format!(
+                "the file begins with '{found}': expected '{}', the only format known here",
+                MAGIC.escape_ascii()
+            ));
+        }
     };
     let base = base(&mut reader).map_err(|e| format!("the base ends too early: {e}"))?;
     let mut metadata = Metadata::decode(base, known).map_err(|e| e.to_string())?;
@@ -443,13 +446,23 @@ mod tests {
             }
         }
     }
-
     #[test]
-    fn a_file_of_a_build_before_records_is_refused_as_such() {
-        for magic in [b"CETOMETA", b"CETOMET2"] {
-            let mut bytes = magic.to_vec();
-            bytes.extend_from_slice(&start().encode());
-            assert_eq!(read(&bytes, &Known::everything()), Err(FORMER_BUILD.to_owned()));
+    fn a_file_of_an_unknown_format_is_refused_by_name() {
+        for (begin, found) in [
+            (&b"CETOMET2"[..], "CETOMET2"),
+            (b"CETO", "CETO"),
+            (b"\0\xffMET1..", "\\x00\\xffMET1.."),
+        ] {
+            let mut bytes = begin.to_vec();
+            if begin.len() == MAGIC.len() {
+                bytes.extend_from_slice(&start().encode());
+            }
+            assert_eq!(
+                read(&bytes, &Known::everything()),
+                Err(format!(
+                    "the file begins with '{found}': expected 'CETOMET1', the only format known here"
+                ))
+            );
         }
     }
 }

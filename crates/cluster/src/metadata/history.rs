@@ -2,17 +2,15 @@
 //!
 //! The *history* of a node's metadata is a hash over every command that was applied, with its index and the history
 //! before it. So two nodes with one history at an index have applied the same commands up to it, and two that differ
-//! have not, even where the values happen to be equal. It begins with the command that enables the feature
-//! `metadata_history`, which is at one place in the log for all members, and it is part of the value: the metadata
-//! file, snapshots and what a node that joins is given carry it.
+//! have not, even where the values happen to be equal. It begins with the first command, and it is part of the value:
+//! the metadata file, snapshots and what a node that joins is given carry it.
 //!
 //! Each node keeps the histories of its last [`HISTORIES_MAX`] commands, and compares them with what others say in
 //! detector messages.
 
-use crate::metadata::features::METADATA_HISTORY;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use topology::{HostId, Topology};
+use topology::HostId;
 use types::token::murmur3_x64_128;
 
 /// Commands whose histories a node keeps for comparison: a peer that lags more is compared when it has caught up.
@@ -23,11 +21,8 @@ pub(crate) const HISTORIES_MAX: usize = 1024;
 pub struct History(pub u128);
 
 impl History {
-    /// The history after the command of an index; None before the feature is enabled.
-    pub(crate) fn next(former: Option<Self>, topology: &Topology, index: u64, command: &[u8]) -> Option<Self> {
-        if former.is_none() && !topology.enabled_features().contains(METADATA_HISTORY) {
-            return None;
-        }
+    /// The history after the command of an index; `former` is None before the first one.
+    pub(crate) fn next(former: Option<Self>, index: u64, command: &[u8]) -> Self {
         let former = former.map_or(0, |history| history.0);
         let (high, low) = murmur3_x64_128(command, 0);
         let mut bytes = [0; 40];
@@ -36,7 +31,7 @@ impl History {
         bytes[24..32].copy_from_slice(&high.to_be_bytes());
         bytes[32..].copy_from_slice(&low.to_be_bytes());
         let (high, low) = murmur3_x64_128(&bytes, 0);
-        Some(Self(u128::from(high) << 64 | u128::from(low)))
+        Self(u128::from(high) << 64 | u128::from(low))
     }
 }
 
@@ -164,7 +159,6 @@ impl Comparisons {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topology::TopologyCommand;
     use uuid::Uuid;
 
     fn host(number: u128) -> HostId {
@@ -173,13 +167,10 @@ mod tests {
 
     /// Histories of these commands, one after the other.
     fn of(commands: &[(u64, &str)]) -> Histories {
-        let mut topology = Topology::new("sea", Uuid::nil());
-        let enable = TopologyCommand::EnableFeatures([METADATA_HISTORY.to_owned()].into());
-        topology.apply(&enable).expect("there is no member without it");
         let mut histories = Histories::default();
         let mut last = None;
         for (index, command) in commands {
-            last = History::next(last, &topology, *index, command.as_bytes());
+            last = Some(History::next(last, *index, command.as_bytes()));
             histories.push(*index, last);
         }
         histories
@@ -201,12 +192,6 @@ mod tests {
                 other.last().map(|(_, history)| history)
             );
         }
-        let nothing = Topology::new("sea", Uuid::nil());
-        assert_eq!(
-            History::next(None, &nothing, 3, b"a"),
-            None,
-            "it begins with the feature"
-        );
     }
 
     #[test]

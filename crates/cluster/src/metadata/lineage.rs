@@ -17,7 +17,6 @@ use crate::members::peers::raft_id;
 use crate::members::start::place;
 use crate::messages::wire::{self, State};
 use crate::metadata::command::Command;
-use crate::metadata::features::METADATA_HISTORY;
 use crate::metadata::history::History;
 use crate::metadata::{Metadata, Run};
 use crate::service::Cluster;
@@ -160,13 +159,6 @@ impl Cluster {
     /// history.
     fn differs_from_most(&self) -> Option<String> {
         let raft = self.consensus.status();
-        // The histories say whether the leader's word is true. Before all members compare them, it is believed.
-        if let Some(divergence) = raft.diverged
-            && !self.has_feature(METADATA_HISTORY)
-        {
-            let leader = self.metadata().host_of(divergence.leader)?;
-            return Some(self.describe_difference(leader, divergence.index, false));
-        }
         let comparisons = self.peers.comparisons.borrow();
         let differing: Vec<(HostId, u64)> = comparisons.differing().collect();
         let (peer, index) = *differing.iter().min_by_key(|(host, index)| (*index, *host))?;
@@ -236,9 +228,6 @@ impl Cluster {
         let Some(name) = raft.runs.last().copied().filter(|name| *name != noted.name) else {
             return true;
         };
-        if !self.has_feature(METADATA_HISTORY) {
-            return true;
-        }
         let command = Command::Run {
             host_id: self.config.host_id,
             generation: self.generation(),

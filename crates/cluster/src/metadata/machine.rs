@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{HostId, Selector, Stage};
+use topology::{HostId, Selector};
 
 /// How long a failing disk is left alone.
 const RETRY_WRITE: Duration = Duration::from_millis(500);
@@ -173,9 +173,7 @@ impl Machine {
     fn is_written_as_next_owner(&self, metadata: &Metadata) -> bool {
         let is_written = |ring: &RingState| ring.stage.writes() != Selector::Old;
         let me = metadata.topology.number(self.host_id);
-        metadata.removal_stage() != Stage::Streaming
-            && metadata.ring.as_ref().is_some_and(is_written)
-            && me.is_some_and(|me| metadata.ring_gainers().contains(&me))
+        metadata.ring.as_ref().is_some_and(is_written) && me.is_some_and(|me| metadata.ring_gainers().contains(&me))
     }
 
     /// Notes beside what follows when the requests from before a change have ended.

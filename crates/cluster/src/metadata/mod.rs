@@ -5,7 +5,7 @@
 //! - A command is rejected where it needs a feature that is not enabled at its index in the log.
 //! - A command that is rejected changes nothing; why it was is remembered for as many commands as [`REJECTED_MAX`], so
 //!   that its proposer learns it.
-//! - The history covers all commands since the feature `metadata_history` was enabled; see `history.rs`.
+//! - The history covers all commands; see `history.rs`.
 //! - Every tablet map belongs to a table of the schema.
 //! - What a command did not touch is shared with the value before.
 
@@ -22,7 +22,6 @@ use crate::members::forgetting::Forgotten;
 use crate::members::removal;
 use crate::metadata::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::metadata::command::{Command, SchemaChange, TableMoves, TabletsChange};
-use crate::metadata::features::REPLICATION_GOALS;
 use crate::metadata::history::History;
 use crate::metadata::record::MetadataRecord;
 use crate::operators::client_routes::ClientRoutes;
@@ -41,8 +40,8 @@ pub const REJECTED_MAX: usize = 256;
 
 const METADATA: Form = Form {
     kind: b'm',
-    oldest: 5,
-    format: 5,
+    oldest: 1,
+    format: 1,
     name: "the cluster's metadata",
 };
 
@@ -72,7 +71,7 @@ pub struct Metadata {
     pub truncations: BTreeMap<TableId, u64>,
     /// Why the last commands that were rejected were, by their index.
     pub rejected: Arc<BTreeMap<u64, Rejected>>,
-    /// Identifies the commands that were applied; None before the feature `metadata_history` is enabled.
+    /// Identifies the commands that were applied; None before the first.
     pub history: Option<History>,
     /// Tablets are moved to be even among nodes and shards. An operator may switch that off.
     pub is_balanced: bool,
@@ -278,7 +277,7 @@ impl Metadata {
             }
         };
         next.index = index;
-        next.history = History::next(self.history, &next.topology, index, command);
+        next.history = Some(History::next(self.history, index, command));
         next
     }
 
@@ -347,8 +346,7 @@ impl Metadata {
             return Ok(());
         };
         let has_tokens = self.topology.node(*host_id).is_some_and(|node| !node.tokens.is_empty());
-        let is_checked = has_tokens && self.topology.enabled_features().contains(REPLICATION_GOALS);
-        match is_checked && !self.has_other_owner(*host_id) {
+        match has_tokens && !self.has_other_owner(*host_id) {
             true => Err(invalid(
                 "no other full member has tokens: no node would own the token ring",
             )),

@@ -2,29 +2,21 @@
 //! docs/dev/schema.md.
 //!
 //! A command's record has one field for each kind, of which exactly one is there. A new kind is a new field with a
-//! feature. The numbers 1 to 10 are also those that kinds of commands had before they were records.
+//! feature.
 
 use crate::members::forgetting::{FORGOTTEN, ForgottenRecord};
 use crate::metadata::command::{Command, SchemaChange, TableMoves, TabletsChange};
-use crate::metadata::features::{EXCLUDE_TOGETHER, METADATA_HISTORY, REPLICATION_GOALS};
 use crate::metadata::history::History;
 use crate::metadata::{Metadata, Rejected, Run};
-use crate::operators::client_routes::{
-    CLIENT_ROUTES, ClientRouteRecord, ClientRoutes, ClientRoutesRecord, ROUTE, ROUTES,
-};
-use crate::ring::RING_MOVES;
+use crate::operators::client_routes::{ClientRouteRecord, ClientRoutes, ClientRoutesRecord, ROUTE, ROUTES};
 use crate::tablets::convert::Conversion;
-use crate::tablets::rack_rules::RACK_RULES;
 use record::{Field, Message, Of, Record, RecordError};
 use schema::TableId;
 use schema::record::{ChangeRecord, SchemaRecord, uuid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::record::{TopologyCommandRecord, TopologyRecord};
-use topology::{
-    FORGOTTEN_HINTS, HostId, MoveStep, NodeNumber, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TabletChange,
-    TabletMap,
-};
+use topology::{HostId, MoveStep, NodeNumber, TabletChange, TabletMap};
 
 mod ring;
 
@@ -315,19 +307,19 @@ static COMMAND: Message = Message::new(
         Field::new(5, "remove_tablets", Of::Record(&TABLE)),
         Field::new(6, "fence", Of::Record(&FENCE)),
         Field::new(7, "truncate", Of::Record(&TABLE)),
-        Field::new(8, "run", Of::Record(&RUN)).since(METADATA_HISTORY),
-        Field::new(9, "rejoin", Of::Record(&REJOIN)).since(METADATA_HISTORY),
-        Field::new(10, "remove_node", Of::Record(&NODE)).since(METADATA_HISTORY),
-        Field::new(11, "moves", Of::Record(&MOVES)).since(TABLET_MOVES),
-        Field::new(12, "balance", Of::Record(&BALANCE)).since(TABLET_MOVES),
-        Field::new(13, "ring", Of::Record(&RING_STEP)).since(RING_MOVES),
-        Field::new(14, "resize", Of::Record(&RESIZE)).since(TABLET_RESIZES),
-        Field::new(15, "exclude", Of::Record(&NODES)).since(EXCLUDE_TOGETHER),
-        Field::new(16, "convert", Of::Record(&CONVERT)).since(REPLICATION_KINDS),
-        Field::new(17, "reached", Of::Record(&REACHED)).since(REPLICATION_GOALS),
-        Field::new(18, "is_rack_valid", Of::Bool).since(RACK_RULES),
-        Field::new(19, "forget", Of::Record(&FORGOTTEN)).since(FORGOTTEN_HINTS),
-        Field::new(20, "client_routes", Of::Record(&ROUTES)).since(CLIENT_ROUTES),
+        Field::new(8, "run", Of::Record(&RUN)),
+        Field::new(9, "rejoin", Of::Record(&REJOIN)),
+        Field::new(10, "remove_node", Of::Record(&NODE)),
+        Field::new(11, "moves", Of::Record(&MOVES)),
+        Field::new(12, "balance", Of::Record(&BALANCE)),
+        Field::new(13, "ring", Of::Record(&RING_STEP)),
+        Field::new(14, "resize", Of::Record(&RESIZE)),
+        Field::new(15, "exclude", Of::Record(&NODES)),
+        Field::new(16, "convert", Of::Record(&CONVERT)),
+        Field::new(17, "reached", Of::Record(&REACHED)),
+        Field::new(18, "is_rack_valid", Of::Bool),
+        Field::new(19, "forget", Of::Record(&FORGOTTEN)),
+        Field::new(20, "client_routes", Of::Record(&ROUTES)),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -367,12 +359,12 @@ static METADATA: Message = Message::new(
         Field::list(5, "tablets", Of::Record(&TABLETS)),
         Field::list(6, "rejected", Of::Record(&REJECTED)),
         Field::list(7, "truncations", Of::Record(&TRUNCATION)),
-        Field::new(8, "history", Of::Record(&HISTORY)).since(METADATA_HISTORY),
-        Field::new(9, "is_unbalanced", Of::Bool).since(TABLET_MOVES),
-        Field::new(10, "ring", Of::Record(&RING)).since(RING_MOVES),
-        Field::list(11, "altered", Of::Record(&ALTERED)).since(REPLICATION_GOALS),
-        Field::list(12, "forgotten", Of::Record(&FORGOTTEN)).since(FORGOTTEN_HINTS),
-        Field::list(13, "client_routes", Of::Record(&ROUTE)).since(CLIENT_ROUTES),
+        Field::new(8, "history", Of::Record(&HISTORY)),
+        Field::new(9, "is_unbalanced", Of::Bool),
+        Field::new(10, "ring", Of::Record(&RING)),
+        Field::list(11, "altered", Of::Record(&ALTERED)),
+        Field::list(12, "forgotten", Of::Record(&FORGOTTEN)),
+        Field::list(13, "client_routes", Of::Record(&ROUTE)),
     ],
 );
 

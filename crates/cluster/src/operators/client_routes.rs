@@ -17,11 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The metadata have client routes, and a command changes them.
-///
-/// Both are records that earlier releases do not know.
-pub const CLIENT_ROUTES: &str = "client_routes";
-
 /// Most client routes of a cluster. A change beyond it is rejected.
 pub const CLIENT_ROUTES_MAX: usize = 16_384;
 /// Longest id of a connection and longest address, in bytes of UTF-8. The longest name of a host has 253.
@@ -254,7 +249,7 @@ mod tests {
     use super::*;
     use crate::metadata::command::Command;
     use schema::Schema;
-    use topology::{Topology, TopologyCommand};
+    use topology::Topology;
 
     fn key(connection_id: &str, node: u128) -> ClientRouteKey {
         ClientRouteKey {
@@ -271,17 +266,12 @@ mod tests {
         }
     }
 
-    /// Metadata with the feature, or without.
-    fn metadata(has_feature: bool) -> Metadata {
+    fn metadata() -> Metadata {
         let schema = Schema {
             version: Uuid::from_u128(1),
             keyspaces: BTreeMap::new(),
         };
-        let mut topology = Topology::new("sea", Uuid::from_u128(5));
-        if has_feature {
-            let enabled = TopologyCommand::EnableFeatures(BTreeSet::from([CLIENT_ROUTES.to_owned()]));
-            topology.apply(&enabled).expect("a feature may be enabled");
-        }
+        let topology = Topology::new("sea", Uuid::from_u128(5));
         Metadata::new(Arc::new(schema), topology)
     }
 
@@ -299,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_change_replaces_whole_routes_and_says_which_are_others() {
-        let before = metadata(true);
+        let before = metadata();
         let tls = ClientRoute {
             tls_port: Some(2),
             ..route("a", 1)
@@ -365,10 +355,10 @@ mod tests {
         ];
         for (bad, expected) in cases {
             let change = put([(key("b", 1), route("a", 1)), bad]);
-            assert_eq!(after(&metadata(true), change), Err(expected.to_owned()));
+            assert_eq!(after(&metadata(), change), Err(expected.to_owned()));
         }
         let full = put((0..CLIENT_ROUTES_MAX).map(|node| (key("c", node as u128), route("a", 1))));
-        let full = after(&metadata(true), full).expect("as many as may be");
+        let full = after(&metadata(), full).expect("as many as may be");
         let more = put([(key("d", 1), route("a", 1))]);
         assert_eq!(
             after(&full, more.clone()),
@@ -379,14 +369,6 @@ mod tests {
             ..more
         };
         assert!(after(&full, instead).is_ok(), "one for another");
-    }
-
-    #[test]
-    fn a_change_in_the_log_before_the_feature_is_rejected() {
-        assert_eq!(
-            after(&metadata(false), put([(key("c", 1), route("a", 1))])),
-            Err("command, client_routes needs feature 'client_routes', which is not enabled".to_owned())
-        );
     }
 
     #[test]

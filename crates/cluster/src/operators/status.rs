@@ -93,7 +93,7 @@ pub struct Status {
 const NUMBER_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    /// Bytes of the sstables of each other member that says so in time. One of an earlier release does not.
+    /// Bytes of the sstables of each other member that reports them in time.
     pub async fn loads(&self) -> BTreeMap<HostId, u64> {
         let others = self
             .peers
@@ -103,8 +103,7 @@ impl Cluster {
         self.ask_all(others, (wire::LOAD, &[]), wire::decode_load).await
     }
 
-    /// Asks nodes for a number each, all at once. Nodes that do not answer in time, and earlier releases that do not
-    /// know the verb, are left out.
+    /// Asks nodes for a number each, all at once. Nodes that do not answer in time are left out.
     pub(crate) async fn ask_all<T>(
         &self,
         hosts: impl Iterator<Item = HostId>,

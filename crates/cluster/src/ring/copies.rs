@@ -136,9 +136,6 @@ impl Cluster {
         if !std::mem::replace(&mut done.has_warned, true) {
             warn_of_lost(metadata, &fills);
         }
-        if metadata.removal_stage() == Stage::Streaming {
-            self.remove_former(metadata, version, done).await?;
-        }
         let wanted = self.copies_of(metadata, &fills, (version, &done.copied))?;
         for together in wanted.chunks(COPIES_AT_ONCE) {
             let copies: Vec<_> = together.iter().map(|copy| self.begin_copy(copy.clone())).collect();
@@ -177,10 +174,9 @@ impl Cluster {
         if done.has_removed || gains.is_empty() {
             return Ok(!gains.is_empty());
         }
-        let stage = metadata.removal_stage();
         for ((table, shard), ranges) in gains {
             let _removal = self.machine.removals.acquire(1).await;
-            if wanted_stage(&self.metadata(), version) != Some(stage) {
+            if wanted_stage(&self.metadata(), version) != Some(Stage::AllowWriteBothReadOld) {
                 return Err(CHANGED.to_owned());
             }
             self.listener.discard(Discard { table, shard, ranges }).await?;
@@ -339,7 +335,6 @@ impl Cluster {
                 wire::decode_ring_copied,
             )
             .await;
-        // Those of an earlier release do not say.
         let failures = self
             .ask_all(
                 others.into_iter(),

@@ -22,16 +22,12 @@
 //! another replication of a keyspace ([`RingState::towards`]), a node that leaves ([`RingState::leaving`]), a node that
 //! is given up (its loss is noted). A node that joins has no tokens until it takes them, and tries until it can.
 //!
-//! While a member is of a release without [`EARLY_REMOVAL`], a change begins with `WriteBothReadOld`, and next owners
-//! remove in `Streaming` what they had. A change that is under way when the last such member is upgraded begins again.
-//!
 //! Where no keyspace without tablets has tables, no node owns anything of the ring, and a change ends in the command
 //! that begins it. Keyspaces of the system do not count: they follow at once, and what was traced may be missed.
 
 pub(crate) mod copies;
 pub(crate) mod tokens;
 
-use crate::metadata::features::{EARLY_REMOVAL, REPLICATION_GOALS};
 use crate::metadata::{Metadata, Rejected};
 use schema::{Keyspace, TableId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,9 +37,6 @@ use topology::{
     Source, Stage, TabletMap, TooFewSources, Topology, changing_ring_map, fills,
 };
 use types::Token;
-
-/// The feature of a cluster whose nodes all move ranges of the token ring.
-pub const RING_MOVES: &str = "ring_moves";
 
 /// A change of the ring that is under way.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -282,14 +275,6 @@ impl Metadata {
         gains
     }
 
-    /// The stage in which next owners remove what they have of ranges from an earlier time.
-    pub(crate) fn removal_stage(&self) -> Stage {
-        match self.topology.enabled_features().contains(EARLY_REMOVAL) {
-            true => Stage::AllowWriteBothReadOld,
-            false => Stage::Streaming,
-        }
-    }
-
     /// What a replica is worth to others that copy, when these nodes answer. One that is excluded may be removed or
     /// replaced later, and counts as a replica until then.
     pub(crate) fn source(&self, node: NodeNumber, is_live: impl Fn(HostId) -> bool) -> Source {
@@ -328,13 +313,8 @@ impl Metadata {
             false => pending(&self.topology) != after,
         };
         let is_new = self.ring.is_none() && !after.is_empty();
-        let former = self.removal_stage();
         self.topology = Arc::new(topology);
-        let is_upgraded = self.removal_stage() != former && self.ring.is_some() && !self.reads_next_owners();
-        if !self.topology.enabled_features().contains(RING_MOVES) {
-            return Ok(());
-        }
-        match is_other || is_new || is_upgraded {
+        match is_other || is_new {
             true if self.reads_next_owners() => Err(Rejected::Conflict {
                 what: "The token ring goes to other owners at the moment; it".to_owned(),
             }),
@@ -348,9 +328,6 @@ impl Metadata {
 
     /// Begins a change of the ring where replications of keyspaces on it become others. `former` is the schema before.
     pub(crate) fn take_replications(&mut self, index: u64, former: &schema::Schema) -> Result<(), Rejected> {
-        if !self.topology.enabled_features().contains(RING_MOVES) {
-            return Ok(());
-        }
         let on_ring = self.ring_keyspaces();
         let wanted: Replications = on_ring
             .map(|(keyspace, _)| (keyspace.name.clone(), keyspace.replication.clone()))
@@ -366,15 +343,7 @@ impl Metadata {
         // Of those that are dropped nothing is left to do.
         ring.former.retain(|name, _| wanted.contains_key(name));
         if ring.stage.reads_new() {
-            let towards = unlike(&wanted, |name| ring.towards.get(name).or_else(|| before(name)));
-            let is_new = |name: &String| !ring.towards.contains_key(name);
-            if towards.keys().any(is_new) && !self.topology.enabled_features().contains(REPLICATION_GOALS) {
-                // In the words of earlier releases: all members reject it alike.
-                return Err(Rejected::Invalid {
-                    why: "the token ring goes to other owners: change the replication of keyspaces without tablets when that has ended".to_owned(),
-                });
-            }
-            ring.towards = towards;
+            ring.towards = unlike(&wanted, |name| ring.towards.get(name).or_else(|| before(name)));
             return Ok(());
         }
         let changed = unlike(&wanted, |name| ring.former.get(name).or_else(|| before(name)));
@@ -392,10 +361,7 @@ impl Metadata {
         }
         self.ring = Some(RingState {
             version: index,
-            stage: match self.removal_stage() {
-                Stage::Streaming => Stage::WriteBothReadOld,
-                _ => Stage::CleanupTarget,
-            },
+            stage: Stage::CleanupTarget,
             done: BTreeSet::new(),
             former,
             towards: BTreeMap::new(),
@@ -415,9 +381,7 @@ impl Metadata {
     /// Whether a node that is asked to leave begins only after the change of the ring that is in progress.
     pub(crate) fn leaves_later(&self, host_id: HostId) -> bool {
         let is_owner = |node: &topology::Node| node.state == NodeState::Normal && !node.tokens.is_empty();
-        self.reads_next_owners()
-            && self.topology.node(host_id).is_some_and(is_owner)
-            && self.topology.enabled_features().contains(REPLICATION_GOALS)
+        self.reads_next_owners() && self.topology.node(host_id).is_some_and(is_owner)
     }
 
     /// Whether a node waits for the end of a change of the ring to begin to leave.
@@ -499,7 +463,7 @@ pub(crate) fn skips_stages(topology: &Topology, command: &topology::TopologyComm
     };
     let node = topology.node(*host_id);
     let joins = node.is_some_and(|node| node.state == NodeState::Joining && !node.tokens.is_empty());
-    joins && *state == NodeState::Normal && topology.enabled_features().contains(RING_MOVES)
+    joins && *state == NodeState::Normal
 }
 
 /// Of the keyspaces that want another replication than the one before: that one.

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{HostId, Limits, TABLET_MOVES, TabletMap};
+use topology::{HostId, Limits, TabletMap};
 
 /// The longest pause between two looks; changes wake the leader before.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ impl Cluster {
         let mut past = Past::default();
         while !self.is_stopping.get() {
             let changed = self.machine.members_changed.notified();
-            if self.leads() && self.has_feature(TABLET_MOVES) {
+            if self.leads() {
                 let begun = runtime::now();
                 match self.balance(&mut past).await {
                     Outcome::Changed => continue,

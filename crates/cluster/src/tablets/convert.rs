@@ -8,14 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use schema::{Keyspace, TableId};
-use topology::{
-    Boundaries, Conversion as Goal, PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLETS_MAX, TabletMap,
-    first_tablet_count,
-};
+use topology::{Boundaries, Conversion as Goal, TABLETS_MAX, TabletMap, first_tablet_count};
 
 use crate::metadata::command::Command;
 use crate::metadata::{Metadata, Rejected};
-use crate::ring::{RING_MOVES, is_of_system, parsed_replication};
+use crate::ring::{is_of_system, parsed_replication};
 use crate::tablets::survey::Survey;
 
 /// How many tables are in conversion at once: each has as many tablets as the token ring has ranges.
@@ -130,20 +127,11 @@ pub(crate) struct Left {
 impl Metadata {
     /// Whether a table has a kind that its keyspace does not want, or is on its way.
     pub(crate) fn has_conversions(&self) -> bool {
-        self.knows_conversions()
-            && self.schema.keyspaces.values().any(|keyspace| {
-                let wanted = WantedKind::of(keyspace);
-                let mut tables = keyspace.tables.values();
-                tables.any(|table| self.is_in_conversion(wanted, table.id) || self.waits_to_begin(wanted, table.id))
-            })
-    }
-
-    /// Whether all members know of conversions, and of the moves that they consist of.
-    fn knows_conversions(&self) -> bool {
-        let enabled = self.topology.enabled_features();
-        [REPLICATION_KINDS, RING_MOVES, TABLET_MOVES, PARALLEL_COPIES]
-            .iter()
-            .all(|feature| enabled.contains(*feature))
+        self.schema.keyspaces.values().any(|keyspace| {
+            let wanted = WantedKind::of(keyspace);
+            let mut tables = keyspace.tables.values();
+            tables.any(|table| self.is_in_conversion(wanted, table.id) || self.waits_to_begin(wanted, table.id))
+        })
     }
 
     /// Whether a table's tablets are pieces.
@@ -333,7 +321,7 @@ impl Metadata {
     pub(crate) fn conversion_left(&self, keyspace: &Keyspace) -> Left {
         let mut left = Left::default();
         let wanted = WantedKind::of(keyspace);
-        if wanted == WantedKind::Any || !self.knows_conversions() {
+        if wanted == WantedKind::Any {
             return left;
         }
         let mut ring = None;

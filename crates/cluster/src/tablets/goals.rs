@@ -11,7 +11,6 @@
 
 use crate::error::ChangeError;
 use crate::metadata::command::Command;
-use crate::metadata::features::REPLICATION_GOALS;
 use crate::metadata::{Metadata, Rejected};
 use crate::ring::parsed_replication;
 use crate::service::Cluster;
@@ -46,9 +45,6 @@ impl Metadata {
 
     /// Notes what keyspaces said before the command at an index altered them. `former` is the value before.
     pub(crate) fn note_altered(&mut self, index: u64, former: &Self) {
-        if !self.topology.enabled_features().contains(REPLICATION_GOALS) {
-            return;
-        }
         let schema = self.schema.clone();
         self.altered.retain(|name, _| schema.keyspaces.contains_key(name));
         for keyspace in schema.keyspaces.values() {
@@ -114,8 +110,7 @@ impl Metadata {
         let keyspace = keyspace.ok_or_else(|| format!("there is no keyspace {name}"))?;
         let altered = self.altered.get(name).ok_or_else(|| {
             format!(
-                "keyspace {name} has what it wants, goes back already, or was altered before all nodes had feature {REPLICATION_GOALS}, so nothing is known to take back: \
-                 ALTER KEYSPACE names another goal"
+                "keyspace {name} has what it wants, or goes back already, so there is nothing to take back: ALTER KEYSPACE names another goal"
             )
         })?;
         if let Some(Replication::NetworkTopology(factors)) = parsed_replication(&self.topology, &altered.replication) {

@@ -15,9 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::planted::{self, Bug};
 use topology::{
-    Deviation, HostId, Limits, Locality, MoveStep, NodeInput, NodeNumber, NodeState, Options, PARALLEL_COPIES, Plan,
-    Replica, ReplicaList, Replication, Role, Step, TABLET_RESIZES, TableInput, TabletChange, TabletEdit, TabletId,
-    TabletMap, Topology, UnmetReason, plan, targets,
+    Deviation, HostId, Limits, MoveStep, NodeInput, NodeNumber, NodeState, Options, Plan, Replica, ReplicaList,
+    Replication, Role, Step, TableInput, TabletChange, TabletEdit, TabletId, TabletMap, Topology, UnmetReason, plan,
 };
 
 /// The part of its disk that a node may fill by receiving tablets: a little less than the default at which nodes refuse
@@ -77,7 +76,7 @@ impl Metadata {
         let arrived = |id: &TableId| if asks { self.tablets[id].arrived() } else { None };
         let arrived: Vec<Option<TabletMap>> = ids.iter().map(arrived).collect();
         let conversions = self.conversions(&situation.survey);
-        let may_resize = self.is_balanced && self.topology.enabled_features().contains(TABLET_RESIZES);
+        let may_resize = self.is_balanced;
         let tables: Vec<TableInput<'_>> = placed
             .iter()
             .zip(&arrived)
@@ -107,7 +106,7 @@ impl Metadata {
             ..Options::default()
         };
         let plan = plan(&self.topology, &nodes, &tables, limits, &options);
-        let (steps, held_back) = self.steps_of(&plan, &ids, leaves);
+        let steps = self.steps_of(&plan, &ids, leaves);
         let mut commands = conversions.commands;
         commands.extend(steps.commands(self));
         let mut planned = Planned {
@@ -118,12 +117,6 @@ impl Metadata {
             least,
             deviations: [plan.bytes_before, plan.load_before],
         };
-        for table in held_back {
-            planned.lacks.push(format!(
-                "tablets of table {} lose a copy when feature '{PARALLEL_COPIES}' is enabled: upgrade all nodes",
-                self.table_name(table)
-            ));
-        }
         for missing in &plan.unmet {
             let table = self.table_name(ids[missing.table]);
             let reason = missing.reason.told(|node| self.name_of_number(node));
@@ -183,17 +176,9 @@ impl Metadata {
         lacks
     }
 
-    /// The steps of a plan that are to be done now, and the tables of which some are held back.
-    fn steps_of(
-        &self,
-        plan: &Plan,
-        ids: &[TableId],
-        leaves: impl Fn(NodeNumber) -> bool,
-    ) -> (Steps, BTreeSet<TableId>) {
+    /// The steps of a plan that are to be done now.
+    fn steps_of(&self, plan: &Plan, ids: &[TableId], leaves: impl Fn(NodeNumber) -> bool) -> Steps {
         let mut steps = Steps::default();
-        let mut held_back = BTreeSet::new();
-        let may_copy_together = self.topology.enabled_features().contains(PARALLEL_COPIES);
-        let may_remove = |table: TableId, tablet, from| may_copy_together || !self.must_copy(table, tablet, from);
         for step in &plan.steps {
             let (table, tablet, from, to) = match *step {
                 Step::Move {
@@ -210,13 +195,7 @@ impl Metadata {
                 } => (table, tablet, Some(lost), Some(to)),
                 Step::Add { .. } if planted::is_planted(Bug::ForgottenCopy) => continue,
                 Step::Add { table, tablet, to } => (table, tablet, None, Some(to)),
-                Step::Remove { table, tablet, from } => {
-                    if !may_remove(ids[table], tablet, from) {
-                        held_back.insert(ids[table]);
-                        continue;
-                    }
-                    (table, tablet, Some(from), None)
-                }
+                Step::Remove { table, tablet, from } => (table, tablet, Some(from), None),
                 Step::Shard {
                     table,
                     tablet,
@@ -239,19 +218,7 @@ impl Metadata {
         for moved in &plan.relocations {
             steps.relocate(self, ids[moved.table], moved.tablet, &moved.next);
         }
-        (steps, held_back)
-    }
-
-    /// Whether replicas that stay must copy before one leaves.
-    fn must_copy(&self, table: TableId, tablet: TabletId, from: Replica) -> bool {
-        let now = self.tablets.get(&table).and_then(|map| map.tablet(tablet));
-        let member = self.topology.members().next();
-        let locality = member.and_then(|node| Locality::new(&self.topology, node.host_id));
-        let (Some(now), Some(locality)) = (now, locality) else {
-            return false;
-        };
-        let next: ReplicaList = now.replicas.iter().filter(|r| r.node != from.node).copied().collect();
-        !targets(now.replicas, &next, |node| locality.datacenter(node)).is_empty()
+        steps
     }
 
     fn node_inputs(&self, situation: &Situation) -> Vec<NodeInput> {

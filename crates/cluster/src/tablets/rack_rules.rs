@@ -24,11 +24,6 @@ use crate::service::Cluster;
 /// The option of a node that has the rule checked.
 pub const RACK_OPTION: &str = "rf_rack_valid_keyspaces";
 
-/// Commands say whether they must leave keyspaces that fit the racks.
-///
-/// A node of an earlier release would apply what others refuse.
-pub const RACK_RULES: &str = "rack_rules";
-
 impl Command {
     /// Whether the command may make a keyspace unfit: by its replication, or by a node that leaves. A node that joins
     /// may do so as well; the node that lets it in knows whether it holds data.
@@ -47,7 +42,7 @@ impl Command {
 impl Cluster {
     /// A command as this node proposes it: with its option, only where all keyspaces fit the racks afterwards.
     pub(crate) fn rack_valid(&self, command: Command) -> Command {
-        match self.config.rack_rules && self.has_feature(RACK_RULES) {
+        match self.config.rack_rules {
             true => Command::RackValid(Box::new(command)),
             false => command,
         }

@@ -373,26 +373,6 @@ fn without_its_nonce_a_follower_takes_the_log_of_the_wrong_epoch() {
 }
 
 #[test]
-fn a_file_of_the_first_format_is_read_and_written_anew() {
-    let (mut cluster, node, mut bytes) = stopped_with_log();
-    bytes[11] = 1;
-    let crc = crc32fast_of(&bytes[..60]);
-    bytes[60..64].copy_from_slice(&crc.to_be_bytes());
-    assert_eq!(
-        open_error(&mut cluster, node, &bytes, GROUP, 1),
-        "Err(NothingLost)",
-        "it is read"
-    );
-    cluster.sim.restart(node);
-    cluster.wait_for_leader();
-    let format = cluster.sim.on_node(node, || {
-        let bytes = fs::read(dir().join("metadata-raft.log")).expect("the file is there");
-        bytes[11]
-    });
-    assert_eq!(format, 2);
-}
-
-#[test]
 fn recovery_by_accident_is_refused() {
     let mut cluster = Cluster::start(Setup::calm(7, 2, 1));
     cluster.wait_for_leader();

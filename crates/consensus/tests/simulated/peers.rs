@@ -49,7 +49,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 impl Forged {
     fn encode(&self, to: u64) -> Vec<u8> {
         let mut out = vec![1];
-        for field in [GROUP + self.group, self.epoch, self.from, to] {
+        for field in [GROUP + self.group, self.epoch, 0, self.from, to] {
             out.extend_from_slice(&field.to_be_bytes());
         }
         out.extend_from_slice(&[1, self.kind]);

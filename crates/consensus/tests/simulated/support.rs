@@ -53,9 +53,9 @@ impl Record {
         // See the layout in `message.rs`: the type follows the header, then the term; the refusal follows seven
         // numbers.
         let (kind, term, is_refusal) = match message {
-            [_, ..] if message.len() > 91 && message[33] == 1 => {
-                let term = u64::from_be_bytes(message[35..43].try_into().expect("eight bytes"));
-                (message[34], term, message[91] != 0)
+            [_, ..] if message.len() > 99 && message[41] == 1 => {
+                let term = u64::from_be_bytes(message[43..51].try_into().expect("eight bytes"));
+                (message[42], term, message[99] != 0)
             }
             _ => return,
         };

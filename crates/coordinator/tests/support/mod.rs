@@ -70,8 +70,6 @@ pub struct Shape {
     pub read_repair: &'static str,
     /// Whether acceptors write each promise to its row.
     pub promises_in_rows: bool,
-    /// Features that all nodes have.
-    pub features: BTreeSet<String>,
 }
 
 impl Default for Shape {
@@ -91,7 +89,6 @@ impl Default for Shape {
             tombstone_gc: None,
             read_repair: "BLOCKING",
             promises_in_rows: false,
-            features: BTreeSet::new(),
         }
     }
 }
@@ -576,7 +573,7 @@ impl Cluster {
                 shards: u16::try_from(shape.shards).expect("a node has few shards"),
                 tokens: vec![Token(i64::MIN / 2 + i64::MAX / count * number)],
                 state,
-                features: shape.features.clone(),
+                features: BTreeSet::new(),
                 release: "1".to_owned(),
                 loss: None,
             };
@@ -587,8 +584,6 @@ impl Cluster {
                 apply(TopologyCommand::SetState { host_id, state });
             }
         }
-        let enabled = TopologyCommand::EnableFeatures(shape.features.clone());
-        topology.apply(&enabled).expect("all nodes have them");
         let table = table_of_shape(&shape);
         let topology = Arc::new(topology);
         let mut cluster = Self {

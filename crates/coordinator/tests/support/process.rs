@@ -177,10 +177,10 @@ fn prepare(shape: &Shape, table: &Arc<Table>, data_dir: &Path, log_dir: &Path) -
             }
         }
     }
-    let promises = Promises::open(Path::new("/")).expect("the file of promises can be read");
-    if !shape.promises_in_rows {
-        promises.need_no_rows();
-    }
+    let promises = match shape.promises_in_rows {
+        true => Promises::in_rows(),
+        false => Promises::open(Path::new("/")).expect("the file of promises can be read"),
+    };
     Boot {
         noted_batches: Arc::new(NotedBatches::new()),
         last_segment,

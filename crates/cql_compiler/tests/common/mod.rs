@@ -25,7 +25,6 @@ pub fn schema_of(statements: &[&str]) -> Schema {
         let ctx = ddl::Context {
             new_id: Uuid::from_u128(0x1234),
             nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-            has_tombstone_gc: false,
             has_functions: true,
             racks: &BTreeMap::new(),
             lists_racks: false,

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::cluster::{Cluster, SELECTED_REPAIRS};
+use ::cluster::Cluster;
 use admin::operator::{Selection, TabletRepair};
 use query::Engine;
 use repair::{RepairRequest, Selected};
@@ -75,9 +75,6 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<RepairRequest, St
         ));
     }
     let view = engine.coordinator.view();
-    if !view.topology.enabled_features().contains(SELECTED_REPAIRS) {
-        return Err("not all nodes are of a release that repairs tablets by request".to_owned());
-    }
     let members = || view.topology.members();
     if let Some(host) = asked
         .hosts

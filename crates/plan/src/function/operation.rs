@@ -89,15 +89,6 @@ impl Operation {
         }
     }
 
-    /// Whether nodes of every release that this one meets know it, so that they may be asked to compute a part of an
-    /// aggregate with it.
-    pub(crate) fn is_known_to_all(&self) -> bool {
-        match self {
-            Self::Call(function) => function.scalar.is_known_to_all(),
-            _ => true,
-        }
-    }
-
     /// The mask that it is, and what it is called.
     pub(crate) fn as_mask(&self) -> Option<(&Mask, &str)> {
         match self {

@@ -124,14 +124,6 @@ impl Scalar {
         )
     }
 
-    /// Whether the release before this one has the function.
-    pub(crate) const fn is_known_to_all(&self) -> bool {
-        !matches!(
-            self,
-            Self::Mask(_) | Self::Measure(_) | Self::Collection(CollectionFunction::Intersection(_))
-        )
-    }
-
     /// Gives the place of a call its number.
     pub(crate) fn at_site(mut self, number: u64) -> Self {
         if let Self::Now(site) | Self::RandomUuid(site) = &mut self {

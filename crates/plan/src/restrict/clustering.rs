@@ -171,17 +171,6 @@ fn bound_values(
 }
 
 impl ClusteringRestriction {
-    /// Whether nodes of every release that this one meets know the functions in it.
-    pub(crate) fn is_known_to_all(&self) -> bool {
-        let of_choice = |choice: &Choice| match choice {
-            Choice::One(operand) => operand.is_known_to_all(),
-            Choice::Many(alternatives) | Choice::TupleValues(alternatives, _) => alternatives.is_known_to_all(),
-            Choice::Tuples { alternatives, .. } => alternatives.iter().flatten().all(Operand::is_known_to_all),
-        };
-        let mut bounds = self.lower.iter().chain(&self.upper);
-        self.prefix.iter().all(of_choice) && bounds.all(|bound| bound.values.iter().all(Operand::is_known_to_all))
-    }
-
     /// The rows whose first clustering columns are one of the choices, in the columns' order, and whose next columns
     /// lie between the bounds.
     ///

@@ -194,31 +194,6 @@ impl Filter {
         }
     }
 
-    /// Whether nodes of every release that this one meets know the test, so that they may be asked to compute a part of
-    /// an aggregate with it.
-    pub(crate) fn is_known_to_all(&self) -> bool {
-        match &self.test {
-            Test::Compare(_, operand, _) => operand.is_known_to_all(),
-            Test::Element { key, value, .. } => key.is_known_to_all() && value.is_known_to_all(),
-            Test::In {
-                alternatives,
-                is_negated,
-                ..
-            } => !*is_negated && alternatives.is_known_to_all(),
-            Test::Contains {
-                element: operand,
-                is_negated,
-                ..
-            }
-            | Test::ContainsKey {
-                key: operand,
-                is_negated,
-                ..
-            } => !*is_negated && operand.is_known_to_all(),
-            Test::NotNull | Test::Like(_) => false,
-        }
-    }
-
     /// Checks the values of one execution, whether or not there are rows to test.
     ///
     /// # Errors

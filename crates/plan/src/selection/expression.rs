@@ -178,26 +178,6 @@ impl Expression {
         }
     }
 
-    /// Whether nodes of every release that this one meets know the functions in it.
-    pub(crate) fn is_known_to_all(&self) -> bool {
-        match self {
-            Self::Column(_) | Self::Cells(_) | Self::Aggregate(_) => true,
-            Self::Term(operand) => operand.is_known_to_all(),
-            Self::Apply { operation, arguments } => {
-                operation.is_known_to_all() && arguments.iter().all(Self::is_known_to_all)
-            }
-            Self::OfCell { part, .. } => part.as_ref().is_none_or(|part| part.is_known_to_all()),
-            Self::OfCells { cells, .. } => cells.is_known_to_all(),
-            // The release before this one does not know the expression itself.
-            Self::WhenThere { .. } => false,
-            Self::Element { collection, key, .. } => collection.is_known_to_all() && key.is_known_to_all(),
-            Self::Slice {
-                collection, from, to, ..
-            } => collection.is_known_to_all() && from.iter().chain(to).all(Operand::is_known_to_all),
-            Self::Field { value, .. } => value.is_known_to_all(),
-        }
-    }
-
     /// Checks the bound values in it, whether or not there are rows.
     pub(super) fn check(&self, ctx: &BindContext<'_>) -> Result<(), PlanError> {
         match self {

@@ -61,7 +61,6 @@ impl Work for Aggregate {
     const KIND: u8 = 1;
     const ACTIVITY: &'static str = "Aggregating";
 
-    /// None also when nodes of an earlier release would not know a function.
     fn encode(&self) -> Option<Vec<u8>> {
         let message = AggregateMessage {
             schema: self.schema?,

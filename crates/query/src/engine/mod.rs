@@ -174,12 +174,6 @@ impl Engine {
         self.tombstones_read.get()
     }
 
-    /// Whether every node of the cluster has a feature.
-    fn has_feature(&self, feature: &str) -> bool {
-        self.coordinator
-            .with_view(|view| view.topology.enabled_features().contains(feature))
-    }
-
     fn count_tombstones(&self, count: u64) {
         self.tombstones_read.set(self.tombstones_read.get() + count);
     }

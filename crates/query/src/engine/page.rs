@@ -47,10 +47,8 @@ pub struct PageRequest {
     pub rows: Option<u32>,
     /// What the page before returned.
     pub state: Option<Vec<u8>>,
-    /// The text of the statement.
+    /// The text of the statement. The next page must be of the same one.
     pub statement: Option<Arc<str>>,
-    /// Whether the next page must be of the same statement.
-    pub binds_statement: bool,
 }
 
 /// What the reader does next.
@@ -79,7 +77,6 @@ pub struct Consumer<S> {
     spans_pages: bool,
     /// The text of the statement.
     statement: Option<Arc<str>>,
-    binds_statement: bool,
     limit_left: u64,
     per_partition_max: u64,
     per_partition_left: u64,
@@ -221,7 +218,6 @@ impl<S: RowSink> Consumer<S> {
             paged: page.rows.is_some(),
             spans_pages: page.state.is_some(),
             statement: page.statement.clone(),
-            binds_statement: page.binds_statement,
             limit_left: limit,
             per_partition_max: if plan.distinct { 1 } else { per_partition },
             per_partition_left: 0,
@@ -404,7 +400,7 @@ impl<S: RowSink> Consumer<S> {
     /// The state that the next page begins with, after a full page.
     pub fn paging_state(&self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Vec<u8> {
         PagingState {
-            statement: self.binds_statement.then(|| self.statement_hash(plan, ctx)),
+            statement: self.statement_hash(plan, ctx),
             position: self.position.clone(),
             limit_left: self.limit_left,
             per_partition_left: self.per_partition_left,

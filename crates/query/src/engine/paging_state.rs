@@ -1,14 +1,13 @@
 //! Where a read continues after a page, and how that is encoded for the client.
 //!
 //! ```text
-//! paging state: u8 version, version 2: u64 statement, u64 limit left, u64 per partition limit left, u8 position kind:
+//! paging state: u8 version 1, u64 statement, u64 limit left, u64 per partition limit left, u8 position kind:
 //!   0 start; 1 after a whole partition; 2 after a row of it (then vint length and clustering key first)
 //!   1 and 2: vint length and partition key
 //! ```
 //!
 //! The position means something else, or nothing, in the result of another statement, which would answer with rows from
-//! its middle. So version 2 has a hash of the statement, its table and its bound values, and is refused with any other.
-//! Version 1 is what nodes of earlier releases make and understand.
+//! its middle. So a state has a hash of the statement, its table and its bound values, and is refused with any other.
 
 use plan::{Bound, BoundValues};
 use schema::TableId;
@@ -16,6 +15,9 @@ use stdx::vint;
 use types::token::murmur3_x64_128;
 
 use crate::QueryError;
+
+/// The first byte of a state.
+const FORMAT: u8 = 1;
 
 /// Where a read continues.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -40,8 +42,8 @@ pub enum Position {
 /// What the server needs for the next page. The client keeps it, and sends it back to ask for that page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PagingState {
-    /// [`statement_hash`] of the statement whose page it ends; None in version 1.
-    pub(super) statement: Option<u64>,
+    /// [`statement_hash`] of the statement whose page it ends.
+    pub(super) statement: u64,
     /// Where to continue.
     pub position: Position,
     /// How much of the statement's LIMIT is left.
@@ -79,16 +81,16 @@ fn invalid() -> QueryError {
 impl PagingState {
     /// Refuses a state that another statement ended its page with.
     pub(super) fn check(&self, statement: impl FnOnce() -> u64) -> Result<(), QueryError> {
-        match self.statement {
-            Some(of) if of != statement() => Err(invalid()),
-            Some(_) | None => Ok(()),
+        match self.statement == statement() {
+            true => Ok(()),
+            false => Err(invalid()),
         }
     }
 
     /// As bytes for the client.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![if self.statement.is_some() { 2 } else { 1 }];
-        out.extend(self.statement.into_iter().flat_map(u64::to_be_bytes));
+        let mut out = vec![FORMAT];
+        out.extend_from_slice(&self.statement.to_be_bytes());
         out.extend_from_slice(&self.limit_left.to_be_bytes());
         out.extend_from_slice(&self.per_partition_left.to_be_bytes());
         let mut put = |kind: u8, parts: &[&[u8]]| {
@@ -114,11 +116,10 @@ impl PagingState {
             rest = tail;
             Ok(piece)
         };
-        let statement = match take(1)? {
-            [1] => None,
-            [2] => Some(u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?)),
-            _ => return Err(invalid()),
-        };
+        if take(1)? != [FORMAT] {
+            return Err(invalid());
+        }
+        let statement = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
         let limit_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
         let per_partition_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
         let kind = take(1)?[0];
@@ -170,8 +171,8 @@ mod tests {
                 clustering: vec![4, 5],
             },
         ];
-        for (statement, position) in [None, Some(1 << 63)].into_iter().zip([&positions; 2]) {
-            for position in position.clone() {
+        for statement in [0, 1 << 63] {
+            for position in positions.clone() {
                 let state = PagingState {
                     statement,
                     position,
@@ -197,7 +198,7 @@ mod tests {
             |text: &str, table: TableId, values: &[Bound<'_>]| statement_hash(text, table, BoundValues::Lent(values));
         let (text, values) = ("SELECT v FROM t WHERE k = ?", [Bound::Value(&[1])]);
         let state = PagingState {
-            statement: Some(hash(text, table(1), &values)),
+            statement: hash(text, table(1), &values),
             position: Position::Start,
             limit_left: 1,
             per_partition_left: 1,
@@ -210,11 +211,6 @@ mod tests {
         for others in [&[Bound::Value(&[2])][..], &[Bound::Null], &[Bound::Unset], &[]] {
             assert!(!taken(text, table(1), others), "{others:?}");
         }
-        let of_earlier = PagingState {
-            statement: None,
-            ..state
-        };
-        assert_eq!(of_earlier.check(|| 7), Ok(()));
         assert_ne!(
             hash("SELECT 'a' FROM t", table(1), &[]),
             hash("SELECT 'a ' FROM t", table(1), &[])

@@ -26,7 +26,6 @@ use plan::restrict::KeyMarkers;
 use plan::{Plan, ResultColumn};
 use schema::{Schema, Table};
 use stdx::preempt;
-use topology::QUALIFIED_STATEMENT_IDS;
 use types::CqlType;
 use types::token::murmur3_x64_128;
 
@@ -39,9 +38,6 @@ const STATEMENTS_MAX: usize = 10_000;
 /// How often a statement is compiled at most until it is ready. It is compiled again if the schema or the guardrails
 /// changed during the compilation; nothing else runs during the last one.
 const COMPILATIONS_MAX: u32 = 4;
-
-/// Ids that a node remembers to be asked for in vain.
-const MISSED_MAX: usize = 256;
 
 /// MD5 of keyspace and text.
 pub type PreparedId = [u8; 16];
@@ -125,8 +121,6 @@ struct Texts {
     /// The ids by [`Text::used`]: the first is that of the text used longest ago.
     by_use: BTreeMap<u64, PreparedId>,
     uses: u64,
-    /// Ids that clients have and the node does not, the newest last: they prepare again, and want the same id.
-    missed: VecDeque<PreparedId>,
 }
 
 impl Texts {
@@ -172,23 +166,9 @@ impl SharedStatements {
         was_altered
     }
 
-    /// Whether a client asked for that id in vain of late.
-    fn is_missed(&self, id: &PreparedId) -> bool {
-        let texts = self.0.lock().expect("no thread panics while holding the statements");
-        texts.missed.contains(id)
-    }
-
     fn find(&self, id: &PreparedId) -> Option<Text> {
         let mut texts = self.0.lock().expect("no thread panics while holding the statements");
-        let Some(former) = texts.by_id.get(id).map(|text| text.used) else {
-            if !texts.missed.contains(id) {
-                if texts.missed.len() >= MISSED_MAX {
-                    texts.missed.pop_front();
-                }
-                texts.missed.push_back(*id);
-            }
-            return None;
-        };
+        let former = texts.by_id.get(id)?.used;
         let used = texts.next_use(id, Some(former));
         let text = texts.by_id.get_mut(id)?;
         text.used = used;
@@ -345,11 +325,9 @@ impl Engine {
             return Ok(p);
         }
         let unqualified = keyspace.map(|_| id_of(text, None, variables));
-        let is_new = || self.ids_are_qualified() && !self.node.statements.is_missed(&id);
         if let Some(other) = &unqualified
             && let Some(p) = self.prepared.get(other)
             && p.is_qualified
-            && is_new()
         {
             return Ok(p);
         }
@@ -357,17 +335,11 @@ impl Engine {
         let mut keyspace = keyspace;
         if let Some(other) = unqualified
             && prepared.is_qualified
-            && is_new()
         {
             (prepared.id, keyspace) = (other, None);
         }
         prepared.was_altered = self.node.statements.remember(&prepared, keyspace);
         Ok(self.keep(prepared))
-    }
-
-    /// Whether all nodes give a statement that names its keyspaces the same id, whichever is used.
-    fn ids_are_qualified(&self) -> bool {
-        self.has_feature(QUALIFIED_STATEMENT_IDS)
     }
 
     fn keep(&self, prepared: Prepared) -> Rc<Prepared> {
@@ -492,11 +464,6 @@ mod tests {
         }
         let forgotten: Vec<usize> = (0..all.len()).filter(|&number| !is_known(number)).collect();
         assert_eq!(forgotten, [2, 3]);
-        let is_missed = |number: usize| texts.is_missed(&all[number].id);
-        assert!(
-            is_missed(2) && is_missed(3) && !is_missed(0),
-            "they are prepared again with the ids that clients have"
-        );
         let texts = texts.0.lock().expect("nobody panicked");
         assert_eq!(texts.by_use.len(), texts.by_id.len());
     }

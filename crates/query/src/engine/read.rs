@@ -12,7 +12,7 @@ use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
 use runtime::{ShardId, Signal};
 use schema::Table;
 use stdx::{preempt, probe};
-use topology::{BOUND_PAGING_STATES, Consistency};
+use topology::Consistency;
 use types::Token;
 use types::token::{KeyHash, token_of};
 
@@ -353,7 +353,6 @@ impl Engine {
             rows: request.page_rows,
             state: request.paging_state.clone(),
             statement: request.statement.clone(),
-            binds_statement: self.has_feature(BOUND_PAGING_STATES),
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &page, S::default()))?;
         consumer.limit_sizes(self.page_limits.get());

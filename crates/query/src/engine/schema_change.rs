@@ -16,7 +16,6 @@ use std::time::Duration;
 use cql::ast::Statement;
 use cql_compiler::{DdlContext, compile_ddl};
 use ddl::{AlterKeyspace, Definition, KeyspaceTablets, SchemaChange};
-use schema::record::TOMBSTONE_GC;
 use schema::{Schema, TableId};
 use topology::HostId;
 use uuid::Uuid;
@@ -131,9 +130,6 @@ impl Engine {
             let ctx = ddl::Context {
                 new_id,
                 nodes: &nodes,
-                has_tombstone_gc: self
-                    .coordinator
-                    .with_view(|view| view.topology.enabled_features().contains(TOMBSTONE_GC)),
                 has_functions: self.has_functions.get(),
                 racks: &racks,
                 lists_racks: self.lists_racks.get(),

@@ -11,10 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use coordinator::ClusterView;
 use coordinator::trace::{Event, Trace, TraceId};
 use plan::{Execution, OwnedBound, Plan};
-use topology::SLOW_REQUEST_TABLES;
 use types::timeuuid;
 
 use super::Engine;
@@ -113,13 +111,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps a slow request that has just been answered, once all nodes of the cluster have the tables for it. A
-    /// failure is logged.
+    /// Keeps a slow request that has just been answered. A failure is logged.
     pub async fn keep_slow(self: &Rc<Self>, slow: SlowRow) {
-        let has_tables = |view: &ClusterView| view.topology.enabled_features().contains(SLOW_REQUEST_TABLES);
-        if self.coordinator.with_view(has_tables)
-            && let Err(error) = self.keep_slow_rows(&slow).await
-        {
+        if let Err(error) = self.keep_slow_rows(&slow).await {
             log::warn!("cannot write a slow request to system_traces.node_slow_log: {error}");
         }
     }

@@ -58,7 +58,6 @@ fn apply(schema: &Schema, statement: &str) -> Schema {
     let ctx = ddl::Context {
         new_id: uuid::Uuid::from_u128(tables.sum::<u128>() + 1),
         nodes: &BTreeMap::from([("dc1".to_owned(), 3)]),
-        has_tombstone_gc: true,
         has_functions: true,
         racks: &BTreeMap::new(),
         lists_racks: false,

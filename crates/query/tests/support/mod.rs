@@ -140,7 +140,6 @@ pub fn schema_of(create_table: &str) -> Schema {
         let ctx = ddl::Context {
             new_id: Uuid::from_u128(1),
             nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-            has_tombstone_gc: false,
             has_functions: true,
             racks: &BTreeMap::new(),
             lists_racks: false,

@@ -23,29 +23,12 @@ mod sealed;
 mod table;
 
 pub use change::{CHANGE, ChangeRecord, SCHEMA, SchemaRecord};
-pub use object::{ObjectRecord, USER_FUNCTIONS, USER_TYPES, object_from_record, object_record};
+pub use object::{ObjectRecord, object_from_record, object_record};
 pub use sealed::{open_objects, seal_objects};
-pub use table::{
-    COMPACT_STORAGE, LARGE_DATA_GUARDRAILS, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, ROW_TTL, SNAPSHOT_OPTIONS,
-    TABLET_OPTIONS, TOMBSTONE_GC,
-};
+pub use table::PER_PARTITION_RATE_LIMIT;
 
 use record::RecordError;
 use uuid::Uuid;
-
-/// The fields of the base format that later fields of this crate came with: what a node must be able to read.
-pub const FEATURES: &[&str] = &[
-    COMPACT_STORAGE,
-    LARGE_DATA_GUARDRAILS,
-    PAXOS_GRACE,
-    PER_PARTITION_RATE_LIMIT,
-    ROW_TTL,
-    SNAPSHOT_OPTIONS,
-    TABLET_OPTIONS,
-    TOMBSTONE_GC,
-    USER_FUNCTIONS,
-    USER_TYPES,
-];
 
 /// An id that a record stores as its 16 bytes.
 ///

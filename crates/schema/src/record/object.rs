@@ -14,13 +14,6 @@ use super::keyspace::{self, KeyspaceRecord};
 use super::table::{self, TABLE, TableRecord};
 use crate::object::{Object, ObjectKind, ObjectName};
 
-/// User-defined types are objects of the schema. Columns hold their definitions in the base format already; without
-/// this feature no type can be created.
-pub const USER_TYPES: &str = "user_types";
-/// User-defined functions and aggregates are objects of the schema. Plans of aggregates that other nodes compute may
-/// call them.
-pub const USER_FUNCTIONS: &str = "user_functions";
-
 /// An object.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ObjectRecord {
@@ -54,9 +47,9 @@ pub(super) static OBJECT: Message = Message::new(
     &[
         Field::new(1, "keyspace", Of::Record(&super::keyspace::KEYSPACE)),
         Field::new(2, "table", Of::Record(&TABLE)),
-        Field::new(3, "user_type", Of::Record(&TYPE)).since(USER_TYPES),
-        Field::new(6, "function", Of::Record(&FUNCTION)).since(USER_FUNCTIONS),
-        Field::new(7, "aggregate", Of::Record(&AGGREGATE)).since(USER_FUNCTIONS),
+        Field::new(3, "user_type", Of::Record(&TYPE)),
+        Field::new(6, "function", Of::Record(&FUNCTION)),
+        Field::new(7, "aggregate", Of::Record(&AGGREGATE)),
     ],
 )
 .reserving(PLANNED);

@@ -13,44 +13,8 @@ use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 
 /// Tables may limit how often one partition is read and written in a second (`per_partition_rate_limit`).
 ///
-/// The option came after the base format, so a release without it refuses the field.
+/// The first rung of the ladder (`cluster::FEATURES`): a release without it refuses the field.
 pub const PER_PARTITION_RATE_LIMIT: &str = "per_partition_rate_limit";
-
-/// Tables may say when compactions may forget a deletion (`tombstone_gc`).
-///
-/// A release without it would forget deletions at another time, and compare replicas by another rule.
-pub const TOMBSTONE_GC: &str = "tombstone_gc";
-
-/// Tables may say how many tablets they are to have (`tablets`).
-///
-/// A leader of a release without it would split and merge them by other rules.
-pub const TABLET_OPTIONS: &str = "tablet_options";
-
-/// Tables may have compact storage.
-///
-/// A release without it would write row markers, and show columns that no statement names.
-pub const COMPACT_STORAGE: &str = "compact_storage";
-
-/// Tables may say that no snapshot is taken before they are dropped or truncated (`allow_auto_snapshot`), and that they
-/// take no part in incremental backups (`incremental_backups`).
-///
-/// A release without them would take the snapshot, and refuses the fields.
-pub const SNAPSHOT_OPTIONS: &str = "snapshot_options";
-
-/// Tables may say for how long what acceptors know is kept (`paxos_grace_seconds`).
-///
-/// A release without it would forget proposals, and purge what they may still write, at another time.
-pub const PAXOS_GRACE: &str = "paxos_grace_seconds";
-
-/// Tables may have a column that says when a row expires.
-///
-/// A release without it would not delete the rows of which it is the first replica.
-pub const ROW_TTL: &str = "row_ttl";
-
-/// Tables may refuse writes to what is too large already (`large_data_guardrails_enabled`).
-///
-/// A release without it would take such writes, and does not answer how large something is.
-pub const LARGE_DATA_GUARDRAILS: &str = "large_data_guardrails";
 
 /// A table.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -194,8 +158,8 @@ pub(super) static TABLE: Message = Message::new(
         Field::list(5, "dropped", Of::Record(&DROPPED_COLUMN)),
         Field::new(6, "next_column_id", Of::U32),
         Field::new(7, "options", Of::Record(&OPTIONS)),
-        Field::new(8, "compact_storage", Of::U32).since(COMPACT_STORAGE),
-        Field::new(9, "row_ttl", Of::U32).since(ROW_TTL),
+        Field::new(8, "compact_storage", Of::U32),
+        Field::new(9, "row_ttl", Of::U32),
     ],
 )
 .titled(&[1, 2]);
@@ -220,12 +184,12 @@ static OPTIONS: Message = Message::new(
         Field::new(15, "cdc", Of::Bool),
         Field::list(16, "extensions", Of::Record(&OPTION)),
         Field::new(17, "per_partition_rate_limit", Of::Record(&RATE_LIMITS)).since(PER_PARTITION_RATE_LIMIT),
-        Field::new(18, "tombstone_gc", Of::Record(&GC)).since(TOMBSTONE_GC),
-        Field::new(19, "tablets", Of::Record(&TABLETS)).since(TABLET_OPTIONS),
-        Field::new(20, "forbids_auto_snapshot", Of::Bool).since(SNAPSHOT_OPTIONS),
-        Field::new(21, "forbids_incremental_backups", Of::Bool).since(SNAPSHOT_OPTIONS),
-        Field::new(22, "paxos_grace_seconds", Of::U32).since(PAXOS_GRACE),
-        Field::new(23, "large_data_guardrails_enabled", Of::Bool).since(LARGE_DATA_GUARDRAILS),
+        Field::new(18, "tombstone_gc", Of::Record(&GC)),
+        Field::new(19, "tablets", Of::Record(&TABLETS)),
+        Field::new(20, "forbids_auto_snapshot", Of::Bool),
+        Field::new(21, "forbids_incremental_backups", Of::Bool),
+        Field::new(22, "paxos_grace_seconds", Of::U32),
+        Field::new(23, "large_data_guardrails_enabled", Of::Bool),
     ],
 );
 

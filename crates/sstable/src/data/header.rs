@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_header_is_read_in_the_order_that_it_was_written_in() {
-        // As earlier releases wrote it: their rows have that order too.
+        // As another writer may sort them: its rows have that order too.
         let header = SerializationHeader {
             base: EncodingBase {
                 timestamp: EPOCH_MICROSECONDS,

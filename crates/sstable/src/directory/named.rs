@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A changed name could be that of another sstable, or of none: what was deleted would be there again. So the checksum
-//! is verified. A file without it, which earlier builds wrote, is taken if each line names an sstable.
+//! is verified.
 
 use std::path::Path;
 
@@ -40,21 +40,16 @@ pub(crate) fn write(path: &Path, descriptors: &[Descriptor]) -> Result<(), Error
 /// The sstables that such a file names. Blocks.
 ///
 /// # Errors
-/// When it cannot be read, its checksum is not that of its lines, or a line names no sstable.
+/// When it cannot be read, has no checksum or not that of its lines, or a line names no sstable.
 pub(crate) fn read(path: &Path) -> Result<Vec<Descriptor>, Error> {
     let bytes = io::read_all(path)?;
     let damaged = |at: usize, expected: String| Error::damaged(path, at as u64, expected);
     let text = std::str::from_utf8(&bytes).map_err(|e| damaged(e.valid_up_to(), "names of sstables".to_owned()))?;
-    let names = match text.rsplit_once(CHECKSUM) {
-        None => text,
-        Some((names, noted)) => {
-            let found = format!("{:08x}", crc32fast::hash(names.as_bytes()));
-            if noted.trim_end() != found {
-                return Err(damaged(names.len(), format!("checksum {found} of the lines before")));
-            }
-            names
-        }
-    };
+    let (names, noted) = text.rsplit_once(CHECKSUM).unwrap_or((text, ""));
+    let found = format!("{:08x}", crc32fast::hash(names.as_bytes()));
+    if noted.trim_end() != found {
+        return Err(damaged(names.len(), format!("checksum {found} of the lines before")));
+    }
     let descriptors = names
         .lines()
         .map(|name| Descriptor::of_path(&path.with_file_name(name)));

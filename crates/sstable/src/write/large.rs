@@ -1,8 +1,7 @@
 //! Partitions, rows and cells that are larger than is good for reads and compactions: noticed when they are written,
 //! listed with their sstable.
 //!
-//! An sstable lists them at the end of its Checksums.db, ceto's own component, after the part that earlier releases
-//! read:
+//! An sstable lists them at the end of its Checksums.db, ceto's own component:
 //!
 //! ```text
 //! u64 seconds since the epoch when it was written, u32 n, n x {
@@ -156,7 +155,7 @@ pub struct LargeEntry {
 /// What is large in an sstable.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct LargeData {
-    /// When the sstable was written, seconds since the epoch; 0 where nothing is known.
+    /// When the sstable was written, seconds since the epoch; 0 of one that another database wrote.
     pub written_at: u64,
     /// At most [`ENTRIES_MAX`] of each kind.
     pub entries: Arc<[LargeEntry]>,
@@ -169,9 +168,6 @@ const KEY_BYTES_MAX: usize = 256 << 10;
 
 impl LargeData {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        if self.entries.is_empty() {
-            return;
-        }
         let put = |out: &mut Vec<u8>, bytes: &[u8]| {
             out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
             out.extend_from_slice(bytes);
@@ -200,10 +196,6 @@ impl LargeData {
     }
 
     pub(crate) fn decode(r: &mut Bytes<'_>) -> Result<Self, Damage> {
-        // Written by an earlier release, or nothing is large.
-        if r.rest().is_empty() {
-            return Ok(Self::default());
-        }
         let written_at = r.get_u64()?;
         let mut entries = Vec::new();
         for _ in 0..r.get_u32()? {

@@ -7,8 +7,7 @@
 
 use std::rc::Rc;
 
-use cluster::{Copy, Discard, INHERITED_MARKS, STREAMS_OF_RANGES};
-use coordinator::ClusterView;
+use cluster::{Copy, Discard};
 use query::Engine;
 use repair::{Mode, Participant};
 use replica::TokenRange;
@@ -65,7 +64,7 @@ async fn copy_for(engine: &Rc<Engine>, copy: Copy, purpose: Purpose) -> Result<(
     let shard = ShardId(u32::from(copy.shard));
     runtime::submit_async_to(shard, move || async move {
         // What the first table has ready in one piece is copied of the others, too, in however many pieces.
-        let (mut ranges, mut bytes) = (ranges_of(&copy), 0);
+        let (mut ranges, mut bytes) = (token_ranges(&copy.ranges), 0);
         for (at, table) in kept.iter().enumerate() {
             let mut rest = &*ranges;
             let mut first = 0;
@@ -120,15 +119,6 @@ fn token_ranges(ranges: &[(Token, Token)]) -> Vec<TokenRange> {
     ranges.iter().map(range).collect()
 }
 
-/// The ranges of a copy that are copied together: the first alone, where a node does not know of copies of several.
-fn ranges_of(copy: &Copy) -> Vec<TokenRange> {
-    let mut ranges = token_ranges(&copy.ranges);
-    if !knows(&Engine::local(), STREAMS_OF_RANGES) {
-        ranges.truncate(1);
-    }
-    ranges
-}
-
 /// Copies what one table has of the first of these ranges, on the shard that gets them: how many, and the bytes.
 async fn copy_table(
     (copy, ranges): (&Copy, &[TokenRange]),
@@ -152,7 +142,7 @@ async fn copy_table(
         // What acceptors know is truncated with the table that it is about, and has no version of its own.
         truncated_at: if table == copy.table { truncated_at } else { 0 },
         session: Uuid::from_u128(u128::from(copy.version)),
-        with_marks: matches!(purpose, Purpose::Move) && table == copy.table && knows(&engine, INHERITED_MARKS),
+        with_marks: matches!(purpose, Purpose::Move) && table == copy.table,
     };
     // Where a range moves here, it is awaited already.
     let rebuild = || ranges.iter().map(|range| store.rebuild(*range)).collect();
@@ -176,12 +166,6 @@ async fn copy_table(
         pulled.sources.len()
     );
     Ok((pulled.ranges, pulled.bytes()))
-}
-
-/// Whether all nodes know of a feature.
-fn knows(engine: &Engine, feature: &str) -> bool {
-    let is_enabled = |view: &ClusterView| view.topology.enabled_features().contains(feature);
-    engine.coordinator.with_view(is_enabled)
 }
 
 /// Makes the replica here equal to those that a copy is from in all these ranges, on the shard that has them. How many,

@@ -26,7 +26,6 @@ use query::Engine;
 use repair::{IncrementalMode, Left, Mode, RepairRequest};
 use replica::{TableStore, TokenRange};
 use runtime::{Group, Instant, Notify, ShardId};
-use schema::record::TOMBSTONE_GC;
 use schema::{Table, TableId};
 use tasks::Origin;
 use topology::Replica;
@@ -278,8 +277,7 @@ fn own_parts(engine: &Engine, view: &ClusterView, table: TableId, range: TokenRa
 /// The ranges that this shard repairs now: those that operators wait for, then the one that has waited longest.
 fn due(engine: &Engine, threshold: Option<Duration>, waits: &BTreeMap<(TableId, Token), Instant>) -> Vec<Due> {
     let view = engine.coordinator.view();
-    // A node of an earlier release does not take part.
-    if !runtime::is_clock_trusted() || !view.topology.enabled_features().contains(TOMBSTONE_GC) {
+    if !runtime::is_clock_trusted() {
         return Vec::new();
     }
     let own = Own::local();

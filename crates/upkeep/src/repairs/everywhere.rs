@@ -13,7 +13,6 @@ use tasks::Task;
 use topology::{HostId, NodeState};
 
 use super::continuous::want;
-use super::part::knows_marks;
 
 /// How often nodes are asked what is left.
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
@@ -31,7 +30,6 @@ pub async fn repair_everywhere(
     (tables, mode): (&[Arc<Table>], Option<IncrementalMode>),
     task: &Task,
 ) -> Result<u64, String> {
-    let mode = mode.filter(|_| knows_marks(engine));
     let seconds = runtime::wall_clock_us() / 1_000_000;
     let wanted = RepairRequest {
         since: u32::try_from(seconds).unwrap_or(0),

@@ -1,10 +1,9 @@
 //! `system.repair_history`: the ranges whose replicas repairs have made equal, in the last thirty days.
 //!
 //! A local table under ScyllaDB's name and with its columns, and `incremental_mode`: how the range was repaired, by the
-//! names of ScyllaDB's parameter. It is null in rows of earlier releases, and where the node that repaired the range
-//! did not say so. Each node keeps what it took part in, through the usual storage, so a restart keeps it. At a start
-//! shards read from it up to when their ranges are repaired. A row that cannot be written is left out with a line in
-//! the log: after a restart the range counts as repaired longer ago, and tombstones are kept for longer.
+//! names of ScyllaDB's parameter. Each node keeps what it took part in, through the usual storage, so a restart keeps
+//! it. At a start shards read from it up to when their ranges are repaired. A row that cannot be written is left out
+//! with a line in the log: after a restart the range counts as repaired longer ago, and tombstones are kept for longer.
 
 use std::rc::Rc;
 
@@ -26,10 +25,9 @@ const NAME: &str = "repair_history";
 static DEFINITION: Definition = Definition {
     keyspace: "system",
     cql: "repair_history (table_uuid uuid, repair_time timestamp, repair_uuid uuid, range_start bigint, range_end bigint, keyspace_name text, \
-     table_name text, PRIMARY KEY (table_uuid, repair_time, repair_uuid, range_start, range_end))",
+     table_name text, incremental_mode text, PRIMARY KEY (table_uuid, repair_time, repair_uuid, range_start, range_end))",
     options: Options {
         default_time_to_live: SECONDS_KEPT,
-        added: &[("incremental_mode", "text")],
         ..Options::NO_GRACE
     },
 };
@@ -51,7 +49,7 @@ pub fn keep(engine: &Rc<Engine>) {
     }));
 }
 
-async fn remember(engine: Rc<Engine>, equal: RepairedRange, mode: Option<IncrementalMode>) {
+async fn remember(engine: Rc<Engine>, equal: RepairedRange, mode: IncrementalMode) {
     let schema = engine.schema();
     let (Some(history), Some(of)) = (
         schema.table("system", NAME).cloned(),
@@ -69,11 +67,11 @@ async fn remember(engine: Rc<Engine>, equal: RepairedRange, mode: Option<Increme
     ] {
         schema::push_component(&mut clustering, part);
     }
-    let mut values = vec![
+    let values = vec![
         ("keyspace_name", of.keyspace.as_bytes().to_vec()),
         ("table_name", of.name.as_bytes().to_vec()),
+        ("incremental_mode", mode.name().as_bytes().to_vec()),
     ];
-    values.extend(mode.map(|mode| ("incremental_mode", mode.name().as_bytes().to_vec())));
     let row = LocalRow {
         table: history,
         key: equal.table.0.as_bytes().to_vec(),

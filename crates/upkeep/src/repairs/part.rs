@@ -4,7 +4,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use cluster::{INCREMENTAL_REPAIR, REPAIR_MODES};
 use coordinator::ClusterView;
 use logging::LineLimit;
 use query::Engine;
@@ -197,8 +196,7 @@ pub(super) struct RepairOptions {
 }
 
 impl RepairOptions {
-    /// What a repair of a part does with marks: only the whole of a tablet on all its replicas is marked, in a cluster
-    /// whose nodes all know marks.
+    /// What a repair of a part does with marks: only the whole of a tablet on all its replicas is marked.
     fn marks(&self, part: &Part, engine: &Engine) -> Option<Marks> {
         let is_here = || {
             engine
@@ -212,8 +210,7 @@ impl RepairOptions {
             && part.is_whole()
             && has_tablets(engine, part.table)
             && is_here()
-            && runtime::is_clock_trusted()
-            && knows_marks(engine);
+            && runtime::is_clock_trusted();
         let full_before = self.full_after.map_or(0, |after| {
             let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
             (runtime::wall_clock_us() / 1_000).saturating_sub(after)
@@ -223,12 +220,6 @@ impl RepairOptions {
             full_before,
         })
     }
-}
-
-/// Whether all nodes know marks of sstables.
-pub(super) fn knows_marks(engine: &Engine) -> bool {
-    let is_enabled = |view: &ClusterView| view.topology.enabled_features().contains(INCREMENTAL_REPAIR);
-    engine.coordinator.with_view(is_enabled)
 }
 
 /// Whether a table has tablets of its own: of ranges of the token ring nothing is marked.
@@ -368,10 +359,7 @@ async fn attempt_part(part: &Part, how: RepairOptions, origin: &Origin) -> Resul
             (Some(_), true) => IncrementalMode::Incremental,
             (Some(_), false) => IncrementalMode::Full,
         };
-        let know_modes = engine
-            .coordinator
-            .with_view(|view| view.topology.enabled_features().contains(REPAIR_MODES));
-        repair::tell_equal(&rpc, &request.others, equal, (mode, know_modes)).await;
+        repair::tell_equal(&rpc, &request.others, equal, mode).await;
     }
     Ok(repaired)
 }

@@ -13,7 +13,7 @@ use schema::{Table, TableId};
 use tasks::{JobControl, Origin, Task};
 use topology::Replica;
 
-use super::part::{Part, Planned, RepairOptions, has_tablets, knows_marks, parts, repair_range};
+use super::part::{Part, Planned, RepairOptions, has_tablets, parts, repair_range};
 
 /// Which ranges of tables are repaired, and with which of their replicas.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -183,9 +183,6 @@ pub fn mode_of(engine: &Engine, tables: &[Arc<Table>], name: Option<&str>) -> Re
             "{}.{} is on the token ring, where repairs cannot be incremental; use mode 'full' or 'disabled', or a keyspace with tablets",
             table.keyspace, table.name
         ));
-    }
-    if !knows_marks(engine) {
-        return Err("not all nodes are of a release that repairs incrementally; use mode 'disabled'".to_owned());
     }
     Ok(Some(mode))
 }

@@ -1,7 +1,6 @@
 //! The durable form of changes of the token ring, and of replications that were altered.
 
 use crate::metadata::command::Command;
-use crate::metadata::features::REPLICATION_GOALS;
 use crate::ring::{Replications, RingState, RingStep};
 use crate::tablets::goals::Altered;
 use record::{Field, Message, Of, RecordError};
@@ -123,8 +122,8 @@ pub(super) static RING: Message = Message::new(
         Field::new(2, "stage", Of::U32),
         Field::list(3, "copied", Of::U32),
         Field::list(4, "former", Of::Record(&FORMER)),
-        Field::list(5, "towards", Of::Record(&FORMER)).since(REPLICATION_GOALS),
-        Field::list(6, "leaving", Of::U32).since(REPLICATION_GOALS),
+        Field::list(5, "towards", Of::Record(&FORMER)),
+        Field::list(6, "leaving", Of::U32),
     ],
 );
 static OPTIONS: Message = Message::new("options", &[Field::list(1, "options", Of::Record(&OPTION))]);

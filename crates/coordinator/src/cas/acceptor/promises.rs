@@ -43,8 +43,6 @@ pub struct Promises {
     /// Ballots up to this timestamp may have been promised.
     floor_us: AtomicI64,
     is_moving: AtomicBool,
-    /// Every node of the cluster looks at the file when it starts.
-    is_enabled: AtomicBool,
 }
 
 impl Promises {
@@ -80,13 +78,7 @@ impl Promises {
             mark_us: AtomicI64::new(i64::MIN),
             floor_us: AtomicI64::new(floor_us),
             is_moving: AtomicBool::new(false),
-            is_enabled: AtomicBool::new(false),
         })
-    }
-
-    /// From here on promises need no rows.
-    pub fn need_no_rows(&self) {
-        self.is_enabled.store(true, Ordering::Release);
     }
 
     /// Waits until the wall clock is past all ballots that earlier runs may have promised, so that no leader with a
@@ -139,11 +131,7 @@ impl Promises {
         // Were it ahead of all right clocks after a start, leaders would have to take ballots from there, which are
         // write timestamps: so both clocks are asked.
         let now_us = runtime::wall_clock_us().min(ballot.timestamp_us);
-        if is_ahead(now_us)
-            || !runtime::is_clock_trusted()
-            || !self.is_enabled.load(Ordering::Acquire)
-            || self.is_moving.swap(true, Ordering::AcqRel)
-        {
+        if is_ahead(now_us) || !runtime::is_clock_trusted() || self.is_moving.swap(true, Ordering::AcqRel) {
             return;
         }
         let (promises, path) = (Arc::clone(self), path.clone());

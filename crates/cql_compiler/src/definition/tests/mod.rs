@@ -25,7 +25,6 @@ fn apply(schema: &Schema, text: &str, keyspace: &str, has_functions: bool) -> Re
     let ctx = ddl::Context {
         new_id: Uuid::from_u128(schema.keyspaces.values().map(|k| k.tables.len() as u128 + 1).sum()),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-        has_tombstone_gc: false,
         has_functions,
         racks: &BTreeMap::new(),
         lists_racks: false,
