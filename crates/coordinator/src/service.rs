@@ -123,12 +123,36 @@ pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableSt
 /// When the table is unknown or a file cannot be read, and when `stamp` is stale at the begin or at the end.
 pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Result<Answer, ReplicaError> {
     let store = store_of(shard, command.table).await?;
-    let (mut stretch, extent) = Stretch::new(command, store.table());
+    let (stretch, extent) = Stretch::new(command, store.table());
+    fill(shard, &store, stretch, extent, stamp).await
+}
+
+/// As [`read`], without a digest: no other replica is asked.
+///
+/// # Errors
+/// As those of [`read`].
+pub(crate) async fn read_undigested(
+    shard: &Rc<Shard>,
+    command: ReadCommand,
+    stamp: Stamp,
+) -> Result<Answer, ReplicaError> {
+    let store = store_of(shard, command.table).await?;
+    let (stretch, extent) = Stretch::new(command, store.table());
+    fill(shard, &store, stretch.without_digest(), extent, stamp).await
+}
+
+async fn fill(
+    shard: &Rc<Shard>,
+    store: &TableStore,
+    mut stretch: Stretch,
+    extent: Extent,
+    stamp: Stamp,
+) -> Result<Answer, ReplicaError> {
     match extent {
         Extent::Partition { key, slices, reversed } => {
             let token = token_of(&key);
-            if !stamp.check_at(&store, token)? {
-                ready(std::iter::once((&*store, token)), stamp).await?;
+            if !stamp.check_at(store, token)? {
+                ready(std::iter::once((store, token)), stamp).await?;
             }
             let read = PartitionRead {
                 token,
@@ -142,8 +166,8 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
             let sstables = store
                 .tablet(token)
                 .map(|tablet| tablet.with_version(|version| version.sstables_for(hash)));
-            let done = stretch.partition((shard, &store), read).await;
-            done.map_err(|e| stamp.or_moved(&store, e))?;
+            let done = stretch.partition((shard, store), read).await;
+            done.map_err(|e| stamp.or_moved(store, e))?;
             store.metrics.note_partition_read(sstables.unwrap_or(0), stretch.met());
         }
         Extent::Tokens {
@@ -152,13 +176,13 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
             from,
             inside,
         } => {
-            range_ready(&store, (after, to), stamp).await?;
-            let done = stretch.tokens((shard, &store), (after, to), from, inside).await;
-            done.map_err(|e| stamp.or_moved(&store, e))?;
+            range_ready(store, (after, to), stamp).await?;
+            let done = stretch.tokens((shard, store), (after, to), from, inside).await;
+            done.map_err(|e| stamp.or_moved(store, e))?;
         }
     }
     // If the table was truncated during the read, the answer may have a part of the removed rows.
-    stamp.check(&store)?;
+    stamp.check(store)?;
     let (live, tombstones) = stretch.met();
     trace::note(|| format!("Read {live} live rows and {tombstones} tombstone cells"));
     Ok(stretch.finish())

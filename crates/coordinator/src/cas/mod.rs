@@ -423,7 +423,8 @@ impl Coordinator {
             bypasses_cache: false,
             withholds: false,
         };
-        let answer = service::read(&self.context.shard, command, Stamp::of(view, request.table.id)).await?;
+        let stamp = Stamp::of(view, request.table.id);
+        let answer = service::read_undigested(&self.context.shard, command, stamp).await?;
         let order = &request.table.clustering_order;
         let rest = answer.end.as_ref().and_then(|end| extent.behind_place(end, order));
         found.is_all = rest.is_none();

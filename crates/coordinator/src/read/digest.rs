@@ -340,6 +340,11 @@ impl Material for Digest {
 pub(crate) fn living(table: &Table, row: RowView<'_>, covering: Tombstone, now: u32) -> Option<usize> {
     let live = LiveRow::new(row, &table.layout, covering, now);
     let mut bytes = live.has_live_marker().then_some(0);
+    if let Some(values) = live.plain_values() {
+        return values.fold(bytes, |bytes, (_, value)| {
+            Some(bytes.unwrap_or(0) + CELL_BYTES + value.len())
+        });
+    }
     for (_, column) in live.columns() {
         let all = bytes.get_or_insert(0);
         *all += match column {

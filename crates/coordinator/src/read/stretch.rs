@@ -45,7 +45,8 @@ pub(crate) struct Stretch {
     is_scan: bool,
     is_reversed: bool,
     table: Arc<Table>,
-    digest: Digest,
+    /// None: no other replica's is compared with it.
+    digest: Option<Digest>,
     blocks: Vec<PartitionBlock>,
     rows: usize,
     bytes: usize,
@@ -78,7 +79,7 @@ impl Stretch {
             is_scan: matches!(command.extent, Extent::Tokens { .. }),
             is_reversed,
             table,
-            digest: Digest::new(is_reversed),
+            digest: Some(Digest::new(is_reversed)),
             blocks: Vec::new(),
             rows: 0,
             bytes: 0,
@@ -93,6 +94,11 @@ impl Stretch {
             no_long_rows: (command.withholds && !command.digest_only).then(Arc::default),
         };
         (stretch, command.extent)
+    }
+
+    /// Computes no digest: the answer has 0 in its place.
+    pub(crate) fn without_digest(self) -> Self {
+        Self { digest: None, ..self }
     }
 
     /// How much is read at once.
@@ -140,7 +146,9 @@ impl Stretch {
 
     fn keep(&mut self, block: PartitionBlock) {
         self.look_for_long_row(&block);
-        preempt::allowed(|| self.digest.add(&self.table, &block, self.now));
+        if let Some(digest) = &mut self.digest {
+            preempt::allowed(|| digest.add(&self.table, &block, self.now));
+        }
         if !self.digest_only {
             self.blocks.push(block);
         }
@@ -344,7 +352,9 @@ impl Stretch {
         // What goes no further than the place that was asked for ends there all the same.
         let end = self.end.or(self.until);
         Answer {
-            digest: self.digest.finish(&self.table.clustering_order, end.as_ref()),
+            digest: self.digest.map_or(0, |mut digest| {
+                digest.finish(&self.table.clustering_order, end.as_ref())
+            }),
             blocks: self.blocks,
             end,
             is_paused: self.is_paused,

@@ -307,14 +307,14 @@ impl ConditionalRequest {
 
     /// The columns of a row, over those in `into` already.
     fn set(&self, into: &mut Row, live: &LiveRow<'_>) {
+        // Columns of the key have a number that no cell has.
+        let place = |id: usize| self.table.columns.iter().position(|c| usize::from(c.id.0) == id);
+        if let Some(values) = live.plain_values() {
+            let found = values.filter_map(|(id, value)| place(id).map(|at| (at, value)));
+            return found.for_each(|(at, value)| into.set(at, value));
+        }
         for (id, column) in live.columns() {
-            let Some(at) =
-                self.table.columns.iter().position(|c| {
-                    matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) && usize::from(c.id.0) == id
-                })
-            else {
-                continue;
-            };
+            let Some(at) = place(id) else { continue };
             match column {
                 LiveColumn::Simple(cell) => into.set(at, cell.value),
                 LiveColumn::Complex(elements) => {
@@ -617,6 +617,9 @@ pub fn collect_lists(
 fn row_timestamp(table: &Table, row: RowView<'_>) -> i64 {
     let marker = row.marker.map_or(i64::MIN, |m| m.timestamp);
     let mut max = marker.max(row.tombstone.timestamp);
+    if row.is_uniform() && !table.layout.has_complex() {
+        return max.max(row.timestamp);
+    }
     for (_, column) in row.columns(&table.layout) {
         max = max.max(match column {
             StoredColumn::Simple(cell) => cell.timestamp,

@@ -9,6 +9,13 @@ pub(super) fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, n
     if plan.needed_ids() == 0 {
         return;
     }
+    if !plan.selection.needs_times
+        && let Some(values) = live.plain_values()
+    {
+        let needed = values.take_while(|(id, _)| *id < plan.needed_ids());
+        let found = needed.filter_map(|(id, value)| plan.needed_position(id).map(|at| (at, value)));
+        return found.for_each(|(at, value)| row.set(at, value));
+    }
     for (id, column) in live.columns() {
         if id >= plan.needed_ids() {
             break;
