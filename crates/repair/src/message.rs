@@ -37,7 +37,7 @@
 
 use replica::{RepairedRange, TokenRange};
 use schema::{Table, TableId};
-use stdx::bytes::{Reader, Truncated};
+use stdx::bytes::{Reader, Truncated, put_sized};
 use stdx::vint;
 use types::Token;
 use types::token::murmur3_x64_128;
@@ -104,20 +104,10 @@ impl RepairId {
     }
 }
 
-pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
-    vint::put_unsigned(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-pub(crate) fn get_sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    let len = get_count(reader)?;
-    Ok(reader.get_slice(len)?)
-}
-
 /// The bytes of a mutation, which are checked later. One without any is none, and would take more memory than bytes of
 /// a message.
 fn get_mutation<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    match get_sized(reader)? {
+    match reader.get_sized()? {
         [] => Err(Malformed("a mutation of no bytes")),
         bytes => Ok(bytes),
     }
@@ -140,21 +130,7 @@ pub(crate) fn ended<T>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
 
 /// A hash over what rows of a table are read by: two nodes that agree on it read the same from the same bytes.
 pub(crate) fn columns_of(table: &Table) -> u128 {
-    use std::fmt::Write;
-    let mut text = String::new();
-    for c in &table.columns {
-        let (name, kind, order) = (&c.name, c.kind, if c.descending { "desc" } else { "asc" });
-        let _ = writeln!(
-            text,
-            "{name:?} {} {kind:?} {} {order} {}",
-            c.cql_type, c.position, c.id.0
-        );
-    }
-    for c in &table.dropped {
-        let (name, kind) = (&c.name, c.kind);
-        let _ = writeln!(text, "{name:?} {} {kind:?} {} {}", c.cql_type, c.id.0, c.dropped_at_us);
-    }
-    let (low, high) = murmur3_x64_128(text.as_bytes(), 0);
+    let (low, high) = murmur3_x64_128(table.columns_text().as_bytes(), 0);
     u128::from(high) << 64 | u128::from(low)
 }
 
@@ -507,7 +483,7 @@ impl Given {
             1 => Some(Place::get(reader)?),
             _ => return Err(Malformed("how a stretch ends, 0 or 1")),
         };
-        let has = get_sized(reader)?.to_vec();
+        let has = reader.get_sized()?.to_vec();
         let count = get_count(reader)?;
         let mut mutations = Vec::new();
         for _ in 0..count {
@@ -613,7 +589,7 @@ impl Refusal {
     /// A reason that only later versions know is a failure.
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let number = reader.get_u8()?;
-        let text = String::from_utf8_lossy(get_sized(reader)?).into_owned();
+        let text = String::from_utf8_lossy(reader.get_sized()?).into_owned();
         let refusal = match number {
             1 => Self::UnknownTable,
             2 => Self::NotHere,

@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 
 use mutation::{Bound, BoundKind, PartitionBlock};
 use schema::ClusteringOrder;
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use types::Token;
 
-use crate::message::{Malformed, get_sized, put_sized};
+use crate::message::Malformed;
 
 /// A place between two units of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,9 +100,9 @@ impl Place {
         };
         Ok(Self::Inside {
             token,
-            key: get_sized(reader)?.to_vec(),
+            key: reader.get_sized()?.to_vec(),
             bound: Bound {
-                prefix: get_sized(reader)?.into(),
+                prefix: reader.get_sized()?.into(),
                 kind,
             },
         })
