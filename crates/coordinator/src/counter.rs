@@ -29,12 +29,12 @@ use mutation::{Addressed, ClusteringSlice, Located, Mutation, MutationBuilder, M
 use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, new_counter_source};
 use runtime::{Instant, ShardId};
 use schema::Table;
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use topology::{Consistency, Replica, WriteTargets};
 use types::Token;
 
 use crate::fence::Stamp;
-use crate::message::{Malformed, decode_mutations, encode_mutations, put_sized, sized};
+use crate::message::{Malformed, decode_mutations, encode_mutations, sized};
 use crate::service::{self, ReplicaError};
 use crate::trace;
 use crate::verbs::Verb;

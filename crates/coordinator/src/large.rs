@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use replica::{Measured, MeasuredRow, Shard, Touched};
 use schema::TableId;
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use topology::{Replica, WriteTargets};
 use types::Token;
 use uuid::Uuid;
 
-use crate::message::{Malformed, put_sized, sized};
+use crate::message::{Malformed, sized};
 use crate::read::fan::{Fan, Response};
 use crate::{Coordinator, Verb};
 

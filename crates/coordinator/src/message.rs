@@ -34,7 +34,7 @@ use mutation::{
     RowView, Tombstone,
 };
 use schema::{ClusteringOrder, Table, TableId};
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use types::Token;
 use types::token::token_of;
@@ -55,11 +55,6 @@ impl std::fmt::Display for Malformed {
 
 pub(crate) fn sized<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8], Malformed> {
     reader.get_sized().map_err(|_| Malformed(what))
-}
-
-pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
-    vint::put_unsigned(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
 }
 
 /// The sides of bounds.

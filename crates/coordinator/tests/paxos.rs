@@ -1,7 +1,6 @@
 //! Conditional statements on three simulated nodes: what they cost, what they survive, and that they are executed in
 //! one order.
 
-use crate::support::linearizable::{Did, Op, is_linearizable};
 use crate::support::{Cluster, Local, SECOND, Shape};
 use coordinator::CoordinatorError;
 use runtime::sim::CrashKind;
@@ -9,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
+use testkit::linearizable::{self, Change, Operation, ROWS, Requires};
 use topology::{Consistency, Replication};
 
 const LEVELS: (Consistency, Consistency) = (Consistency::Serial, Consistency::Quorum);
@@ -323,7 +323,24 @@ fn a_hundred_clients_of_three_nodes_on_one_partition_all_come_to_their_end() {
 struct History {
     now: Cell<u64>,
     value: Cell<u64>,
-    ops: RefCell<Vec<Op>>,
+    operations: RefCell<Vec<Operation>>,
+}
+
+/// The register as a row of the checker: 0, its value at first, is no row.
+fn row(value: u64) -> Option<i32> {
+    (value > 0).then(|| value.try_into().expect("few values"))
+}
+
+/// What a client did to the register: required a value, and changed it unless it only looked.
+fn operation(sent: u64, answered: Option<u64>, required: u64, to: Option<u64>) -> Operation {
+    Operation {
+        sent,
+        answered,
+        requires: [Requires::Is(row(required)), Requires::Anything],
+        changes: [to.and_then(row).map_or(Change::Keep, Change::Set), Change::Keep],
+        may_be_left_out: false,
+        story: format!("{sent} to {answered:?}: {required} to {to:?}"),
+    }
 }
 
 impl History {
@@ -332,22 +349,27 @@ impl History {
         self.now.get()
     }
 
-    fn begin(&self, did: Did) -> usize {
-        let began = self.tick();
-        let mut ops = self.ops.borrow_mut();
-        ops.push(Op {
-            began,
-            ended: u64::MAX,
-            did,
-        });
-        ops.len() - 1
+    /// A swap is sent. The number of its operation, which has no answer yet.
+    fn begin(&self, from: u64, to: u64) -> usize {
+        let sent = self.tick();
+        let mut operations = self.operations.borrow_mut();
+        operations.push(operation(sent, None, from, Some(to)));
+        operations.len() - 1
     }
 
-    fn end(&self, at: usize, did: Did) {
-        let ended = self.tick();
-        let op = &mut self.ops.borrow_mut()[at];
-        op.ended = ended;
-        op.did = did;
+    /// It is answered.
+    fn end(&self, at: usize, required: u64, to: Option<u64>) {
+        let answered = self.tick();
+        let answer = &mut self.operations.borrow_mut()[at];
+        *answer = operation(answer.sent, Some(answered), required, to);
+    }
+
+    /// A read that was sent at some time is answered.
+    fn read(&self, sent: u64, seen: u64) {
+        let answered = self.tick();
+        self.operations
+            .borrow_mut()
+            .push(operation(sent, Some(answered), seen, None));
     }
 }
 
@@ -357,31 +379,29 @@ async fn client(node: Local, history: Rc<History>, commit: Consistency) {
     for _ in 0..6 {
         runtime::sleep(Duration::from_millis(runtime::random_u64() % 120)).await;
         if runtime::random_u64().is_multiple_of(3) {
-            let began = history.tick();
+            let sent = history.tick();
             if let Ok(seen) = node.read_register(b"key", Consistency::Serial, 2 * SECOND).await {
-                let ended = history.tick();
-                let did = Did::Read(seen);
-                history.ops.borrow_mut().push(Op { began, ended, did });
+                history.read(sent, seen);
                 known = seen;
             }
             continue;
         }
         history.value.set(history.value.get() + 1);
         let to = history.value.get();
-        let at = history.begin(Did::Unknown(known, to));
+        let at = history.begin(known, to);
         let levels = (Consistency::Serial, commit);
         match node.swap(b"key", (known, to), levels, 2 * SECOND).await {
             Ok(Ok(())) => {
-                history.end(at, Did::Swapped(known, to));
+                history.end(at, known, Some(to));
                 known = to;
             }
             Ok(Err(seen)) => {
-                history.end(at, Did::Kept(seen));
+                history.end(at, seen, None);
                 known = seen;
             }
-            // It was not proposed: as if it saw what it did not expect, whatever that was.
+            // It was not proposed, so it changes nothing.
             Err(CoordinatorError::CasTimeout { .. } | CoordinatorError::Unavailable(_)) => {
-                history.ops.borrow_mut()[at].did = Did::Unknown(u64::MAX, u64::MAX);
+                history.operations.borrow_mut()[at].changes = [Change::Keep; ROWS];
             }
             Err(_) => {}
         }
@@ -397,7 +417,7 @@ fn swaps_and_reads_are_in_one_order_whatever_is_killed_or_cut_off() {
         let history = Rc::new(History {
             now: Cell::new(0),
             value: Cell::new(0),
-            ops: RefCell::default(),
+            operations: RefCell::default(),
         });
         let commit = [Consistency::Quorum, Consistency::One, Consistency::Any][seed as usize % 3];
         for number in 0..9 {
@@ -423,18 +443,19 @@ fn swaps_and_reads_are_in_one_order_whatever_is_killed_or_cut_off() {
         }
         cluster.simulation.run_for(30 * SECOND);
         for node in 0..3 {
-            let began = history.tick();
+            let sent = history.tick();
             let read = cluster.on(node, |node| async move {
                 node.read_register(b"key", Consistency::Serial, 10 * SECOND).await
             });
-            let did = Did::Read(read.expect("all nodes run"));
-            let ended = history.tick();
-            history.ops.borrow_mut().push(Op { began, ended, did });
+            history.read(sent, read.expect("all nodes run"));
             finished += cluster.local(node).coordinator.metrics().cas_finished;
         }
-        let ops = history.ops.borrow();
-        swapped += ops.iter().filter(|op| matches!(op.did, Did::Swapped(..))).count();
-        assert!(is_linearizable(&ops), "seed {seed}: {ops:#?}");
+        let operations = history.operations.borrow();
+        let is_swap = |o: &&Operation| o.answered.is_some() && matches!(o.changes[0], Change::Set(_));
+        swapped += operations.iter().filter(is_swap).count();
+        if let Err(objection) = linearizable::check(&operations) {
+            panic!("seed {seed}: {objection}");
+        }
     }
     assert!(
         swapped > 300 && finished > 20,

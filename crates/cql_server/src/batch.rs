@@ -14,7 +14,7 @@ use query::{Engine, Level, Prepared, QueryError};
 
 use crate::access::authorize;
 use crate::connection::Connection;
-use crate::dispatch::{Batch, Taken, check_consistency, check_serial, elapsed_us, level};
+use crate::dispatch::{Batch, FrameOutcome, check_consistency, check_serial, elapsed_us, level};
 use crate::respond::Reply;
 use crate::running::Statements;
 use crate::slow::{parameters_of, slow_request, with_text};
@@ -34,11 +34,11 @@ impl Connection {
         mut reply: Reply,
         bytes: usize,
         answers: &mut Batch,
-    ) -> Taken {
+    ) -> FrameOutcome {
         // Each statement has memory of its own besides its values.
         let bytes = bytes + TASK_BYTES + b.len() * STATEMENT_BYTES;
         let Some(memory) = self.reserve_in(answers, bytes) else {
-            return Taken::NeedsMemory(bytes);
+            return FrameOutcome::NeedsMemory(bytes);
         };
         reply.consistency = b.consistency;
         increment(&self.server.counts.batches);
@@ -131,7 +131,7 @@ impl Connection {
             }
             session.outbox.push(&mut out);
         });
-        Taken::Done
+        FrameOutcome::Done
     }
 }
 

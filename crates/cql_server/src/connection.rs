@@ -14,11 +14,11 @@ use front::{Accepted, AnswerSize, Client, Encoder, Framer, Input, Principal, Run
 use query::QueryError;
 
 use crate::Server;
-use crate::dispatch::{Batch, Taken};
+use crate::dispatch::{Batch, FrameOutcome};
 use crate::handshake::{Started, handshake};
 use crate::pending::Pending;
 use crate::respond::{Reply, frame_error};
-use crate::startup::{Agreed, TabletsRouting};
+use crate::startup::{StartupOptions, TabletsRouting};
 
 /// What a connection may decompress into without reserving memory.
 const SCRATCH_BYTES_FREE: usize = 4 << 10;
@@ -108,15 +108,20 @@ pub(crate) async fn run(server: &Rc<Server>, accepted: Accepted) {
         ..Limits::default()
     });
     let started = handshake(server, &mut stream, &mut splitter, &uninitialized, &client);
-    let Some(Some(Started { version, agreed, input })) = server.front.until_drain(started).await else {
+    let Some(Some(Started {
+        version,
+        startup,
+        input,
+    })) = server.front.until_drain(started).await
+    else {
         return;
     };
     uninitialized.become_ready();
-    splitter.start(version, agreed.framing);
+    splitter.start(version, startup.framing);
     let (mut reader, writer) = stream.into_split();
-    let answers = (writer, WireEncoder(agreed.framing));
+    let answers = (writer, WireEncoder(startup.framing));
     let (session, writer) = Session::begin(&server.front, peer, Principal::anonymous(), answers);
-    let connection = Connection::new(server, session, (version, &agreed));
+    let connection = Connection::new(server, session, (version, &startup));
     server.front.note_connection(&connection);
     let session = &connection.session;
     // What followed STARTUP is read already.
@@ -164,23 +169,23 @@ impl front::Connection for Connection {
 
 impl Connection {
     /// A connection to which READY was sent.
-    fn new(server: &Rc<Server>, session: Session, (version, agreed): (ProtocolVersion, &Agreed)) -> Rc<Self> {
+    fn new(server: &Rc<Server>, session: Session, (version, startup): (ProtocolVersion, &StartupOptions)) -> Rc<Self> {
         Rc::new(Self {
             session,
             server: server.clone(),
             version,
             keyspace: RefCell::default(),
             extensions: Extensions {
-                result_metadata_id: agreed.result_metadata_id,
-                tablet_version_block: agreed.tablets_routing == TabletsRouting::V2,
+                result_metadata_id: startup.result_metadata_id,
+                tablet_version_block: startup.tablets_routing == TabletsRouting::V2,
             },
             row_size: AnswerSize::of_row(),
             page_size: AnswerSize::of_rows(),
             unpaged_size: AnswerSize::of_rows(),
-            lwt_mark: agreed.lwt_mark,
-            tablets_routing: agreed.tablets_routing,
-            takes_empty_pages: agreed.takes_empty_pages,
-            rate_limit_error: agreed.rate_limit_error,
+            lwt_mark: startup.lwt_mark,
+            tablets_routing: startup.tablets_routing,
+            takes_empty_pages: startup.takes_empty_pages,
+            rate_limit_error: startup.rate_limit_error,
             warned_of_use: Cell::new(false),
             pending: Pending::default(),
         })
@@ -203,12 +208,12 @@ impl Connection {
                     let mut has_waited = false;
                     loop {
                         match self.frame(&frame, &mut batch) {
-                            Taken::Done => break,
-                            Taken::FirstOfUser => {
+                            FrameOutcome::Done => break,
+                            FrameOutcome::FirstOfUser => {
                                 self.finish_batch(&mut batch);
                                 session.leave_drivers_group(client, writer).await;
                             }
-                            Taken::NeedsMemory(bytes) => {
+                            FrameOutcome::NeedsMemory(bytes) => {
                                 self.finish_batch(&mut batch);
                                 session.wait_for_memory(bytes).await;
                                 has_waited = true;

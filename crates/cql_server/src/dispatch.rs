@@ -54,7 +54,7 @@ pub(crate) struct Batch {
 
 /// What became of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Taken {
+pub(crate) enum FrameOutcome {
     /// It is answered, or will be.
     Done,
     /// Nothing was done: it is the first of a user on a connection that was its driver's so far, and belongs into
@@ -159,7 +159,7 @@ fn request(p: &QueryParams<'_>, keyspace: Option<&str>) -> query::Request {
 impl Connection {
     /// Takes one frame.
     #[inline]
-    pub(crate) fn frame(self: &Rc<Self>, frame: &Frame<'_>, batch: &mut Batch) -> Taken {
+    pub(crate) fn frame(self: &Rc<Self>, frame: &Frame<'_>, batch: &mut Batch) -> FrameOutcome {
         let header = &frame.header;
         let mut reply = Reply::to(header);
         reply.rate_limit_error = self.rate_limit_error;
@@ -168,7 +168,7 @@ impl Connection {
             Ok((_payload, request)) => request,
             Err(e) => {
                 reply.protocol_error(&mut batch.out, &e.to_string());
-                return Taken::Done;
+                return FrameOutcome::Done;
             }
         };
         if !batch.is_long && self.is_long(frame, &request) {
@@ -184,10 +184,10 @@ impl Connection {
                 reply.consistency = params.consistency;
                 reply.tablet_version_block = tablet_version_block;
                 match self.server.engine.prepared(id) {
-                    Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
+                    Ok(prepared) if self.is_first_of_user(&prepared) => return FrameOutcome::FirstOfUser,
                     Ok(prepared) => {
                         let taken = self.run(&prepared, &params, result_metadata_id, reply, frame, batch);
-                        if taken != Taken::Done {
+                        if taken != FrameOutcome::Done {
                             return taken;
                         }
                     }
@@ -203,10 +203,10 @@ impl Connection {
                     .engine
                     .compile(text, params.keyspace.or(keyspace.as_deref()))
                 {
-                    Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
+                    Ok(prepared) if self.is_first_of_user(&prepared) => return FrameOutcome::FirstOfUser,
                     Ok(prepared) => {
                         let taken = self.run(&Rc::new(prepared), &params, None, reply, frame, batch);
-                        if taken != Taken::Done {
+                        if taken != FrameOutcome::Done {
                             return taken;
                         }
                     }
@@ -215,7 +215,7 @@ impl Connection {
                 increment(&self.server.counts.queries);
             }
             Request::Prepare { text, keyspace } => return self.prepare(text, keyspace, reply, batch),
-            Request::Batch(_) if self.session.is_drivers() => return Taken::FirstOfUser,
+            Request::Batch(_) if self.session.is_drivers() => return FrameOutcome::FirstOfUser,
             Request::Batch(b) => return self.batch(&b, reply, frame.body.len(), batch),
             Request::Options => self.server.supported(&mut batch.out, reply.version, reply.stream),
             Request::Register(events) => {
@@ -232,11 +232,11 @@ impl Connection {
             Request::AuthResponse(_) => {
                 reply.protocol_error(
                     &mut batch.out,
-                    "Unexpected message AUTH_RESPONSE: no authentication is going on",
+                    "Unexpected message AUTH_RESPONSE: no authentication is in progress",
                 );
             }
         }
-        Taken::Done
+        FrameOutcome::Done
     }
 
     /// Whether a statement is the first on this connection that is not a driver's own.
@@ -255,7 +255,7 @@ impl Connection {
         mut reply: Reply,
         frame: &Frame<'_>,
         batch: &mut Batch,
-    ) -> Taken {
+    ) -> FrameOutcome {
         let engine = &self.server.engine;
         let permitted = authorize(&self.session, prepared);
         let checked = permitted.and_then(|()| check_levels(prepared, params, &mut reply));
@@ -293,7 +293,7 @@ impl Connection {
                         if let Err(e) = finish_response(out, mark) {
                             reply.error(out, &QueryError::invalid(e.to_string()));
                         }
-                        return Taken::Done;
+                        return FrameOutcome::Done;
                     }
                     Ok(PointOutcome::Unconfirmed(n)) => {
                         finish_rows(out, rows_mark, n, None);
@@ -302,14 +302,14 @@ impl Connection {
                             let bytes = frame.body.len() + PENDING_BYTES + answer.len();
                             let Some(memory) = self.session.try_reserve(bytes) else {
                                 engine.forget_unconfirmed();
-                                return Taken::NeedsMemory(bytes);
+                                return FrameOutcome::NeedsMemory(bytes);
                             };
                             let later = self.later(prepared, params, metadata_id, reply, &ctx);
                             match self.begin_confirming(answer, later, memory) {
                                 Some(done) => engine.confirm(select, ctx.expiry_now(), done),
                                 None => engine.forget_unconfirmed(),
                             }
-                            return Taken::Done;
+                            return FrameOutcome::Done;
                         }
                         engine.forget_unconfirmed();
                         out.truncate(start);
@@ -340,7 +340,7 @@ impl Connection {
                         .flatten()
                 };
                 match engine.write_now(write, &ctx, level(params.consistency), params.timestamp, done) {
-                    Ok(Written::UnderWay) => return Taken::Done,
+                    Ok(Written::UnderWay) => return FrameOutcome::Done,
                     Ok(written @ (Written::Here(_) | Written::Nothing)) => {
                         if let Written::Here(logged) = written {
                             logged.add_to(&mut batch.logged);
@@ -350,7 +350,7 @@ impl Connection {
                         let start = batch.out.len();
                         write_void(&mut batch.out, reply.version, reply.stream, &reply.extras());
                         batch.writes.push((start, batch.out.len(), reply));
-                        return Taken::Done;
+                        return FrameOutcome::Done;
                     }
                     Ok(Written::Later) => {}
                     Err(e) => return reply.refuse(&mut batch.out, &e),
@@ -360,12 +360,12 @@ impl Connection {
         }
         let bytes = request_bytes(frame);
         let Some(memory) = self.reserve_in(batch, bytes) else {
-            return Taken::NeedsMemory(bytes);
+            return FrameOutcome::NeedsMemory(bytes);
         };
         let mut later = self.later(prepared, params, metadata_id, reply, &ctx);
         later.request.missed = missed;
         self.run_later(later, memory);
-        Taken::Done
+        FrameOutcome::Done
     }
 
     /// Whether a statement writes a partition with a replica whose disks are full or nearly full.
@@ -384,9 +384,9 @@ impl Connection {
         metadata_id: Option<&[u8]>,
         reply: Reply,
         ctx: &BindContext<'_>,
-    ) -> Later {
+    ) -> DeferredRequest {
         let keyspace = self.keyspace.borrow().clone();
-        Later {
+        DeferredRequest {
             prepared: prepared.clone(),
             run: Execution {
                 values: owned(ctx.values),
@@ -407,7 +407,7 @@ impl Connection {
 
     /// Runs a request as a task, which holds its memory to the end.
     #[cold]
-    pub(crate) fn run_later(self: &Rc<Self>, later: Later, memory: Permit) {
+    pub(crate) fn run_later(self: &Rc<Self>, later: DeferredRequest, memory: Permit) {
         let connection = self.clone();
         let came = runtime::now();
         self.session.spawn(Some(memory), |permits| async move {
@@ -423,7 +423,7 @@ impl Connection {
     }
 
     /// Executes a request and answers it.
-    async fn work(self: &Rc<Self>, mut later: Later, came: Instant) {
+    async fn work(self: &Rc<Self>, mut later: DeferredRequest, came: Instant) {
         self.server.note_later(&later);
         let session = &self.session;
         let size = later.answer_size(self);
@@ -454,7 +454,7 @@ impl Connection {
 
     /// Makes a small answer, which waits for no client that has more unsent. None: the result is larger, or the client
     /// has too much unsent.
-    async fn try_little(self: &Rc<Self>, later: &mut Later, came: Instant) -> Option<Vec<u8>> {
+    async fn try_little(self: &Rc<Self>, later: &mut DeferredRequest, came: Instant) -> Option<Vec<u8>> {
         let (_of_session, trial) = self.session.reserve_trial().await;
         later.request.reservation = Some(Arc::clone(&trial));
         let out = self.make_answer(later, came).await;
@@ -464,7 +464,7 @@ impl Connection {
     }
 
     /// Executes a request; the frame of its answer.
-    async fn make_answer(self: &Rc<Self>, later: &Later, came: Instant) -> Vec<u8> {
+    async fn make_answer(self: &Rc<Self>, later: &DeferredRequest, came: Instant) -> Vec<u8> {
         let engine = &self.server.engine;
         let kind = later.kind();
         let began = runtime::now();
@@ -615,7 +615,7 @@ impl Server {
 
     /// Counts whether a request that was not answered at once reached a shard or a node that has its partition. Only
     /// one in [`OWNER_EVERY`] such requests is looked at.
-    fn note_later(&self, later: &Later) {
+    fn note_later(&self, later: &DeferredRequest) {
         if self.front.counts.note_later()
             && let Some((table, token)) = later.partition()
         {
@@ -636,7 +636,7 @@ impl Server {
     }
 
     /// Counts how long a request took that was not answered at once.
-    pub(crate) fn note_latency(&self, later: &Later) {
+    pub(crate) fn note_latency(&self, later: &DeferredRequest) {
         let counts = &self.front.counts;
         let latencies = match later.prepared.plan() {
             _ if later.prepared.is_conditional() || later.request.is_serial => &counts.conditional,
@@ -724,7 +724,7 @@ pub(crate) fn kind_of(prepared: &Prepared) -> &'static str {
 }
 
 /// A request that could not be answered at once.
-pub(crate) struct Later {
+pub(crate) struct DeferredRequest {
     prepared: Rc<Prepared>,
     run: Execution,
     pub(crate) request: query::Request,
@@ -733,7 +733,7 @@ pub(crate) struct Later {
     pub(crate) reply: Reply,
 }
 
-impl Later {
+impl DeferredRequest {
     /// The statement as the client wrote it.
     pub(crate) fn text(&self) -> String {
         self.prepared.text.to_string()

@@ -12,7 +12,7 @@ use runtime::net::TcpStream;
 
 use crate::Server;
 use crate::respond::{Reply, frame_error};
-use crate::startup::{self, Agreed};
+use crate::startup::{self, StartupOptions};
 
 /// Requests before READY: drivers send two. Their answers together fit into the smallest buffer that a socket has, so
 /// that no answer waits for a client that does not read.
@@ -25,7 +25,7 @@ const INPUT_BYTES: usize = 2 << 10;
 /// What a connection continues with after its handshake.
 pub(crate) struct Started {
     pub(crate) version: ProtocolVersion,
-    pub(crate) agreed: Agreed,
+    pub(crate) startup: StartupOptions,
     /// What the client sent after STARTUP.
     pub(crate) input: Vec<u8>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Started {
 /// Whether a request was the one that opens the connection.
 enum Answered {
     Other,
-    Startup(ProtocolVersion, Agreed),
+    Startup(ProtocolVersion, StartupOptions),
 }
 
 /// Brings a connection to READY; None when it ends before.
@@ -76,8 +76,8 @@ pub(crate) async fn handshake(
                         let message = format!("{REQUESTS_MAX} messages before STARTUP are enough");
                         Reply::to(&frame.header).protocol_error(&mut out, &message);
                         ends = true;
-                    } else if let Answered::Startup(version, agreed) = answer(server, &frame, client, &mut out) {
-                        started = Some((version, agreed));
+                    } else if let Answered::Startup(version, startup) = answer(server, &frame, client, &mut out) {
+                        started = Some((version, startup));
                     }
                     requests_left = requests_left.saturating_sub(1);
                 }
@@ -96,8 +96,12 @@ pub(crate) async fn handshake(
             return None;
         }
         input.drain(..consumed);
-        if let Some((version, agreed)) = started {
-            return Some(Started { version, agreed, input });
+        if let Some((version, startup)) = started {
+            return Some(Started {
+                version,
+                startup,
+                input,
+            });
         }
     }
 }
@@ -118,13 +122,13 @@ fn answer(server: &Server, frame: &Frame<'_>, client: &Client, out: &mut Vec<u8>
             return Answered::Other;
         }
         Request::Startup(options) => match startup::agree(&options, reply.version, server.options.tablets_routing_v2) {
-            Ok(agreed) => {
+            Ok(startup) => {
                 let told = options
                     .iter()
                     .map(|(name, value)| (name.to_ascii_uppercase(), value.to_owned()));
                 client.started(reply.version.number(), told.collect());
                 write_ready(out, reply.version, reply.stream);
-                return Answered::Startup(reply.version, agreed);
+                return Answered::Startup(reply.version, startup);
             }
             Err(e) => {
                 reply.protocol_error(out, &e);

@@ -7,7 +7,7 @@ use front::{LONG_REQUEST_BYTES, long_request_bytes};
 use runtime::Permit;
 
 use crate::connection::Connection;
-use crate::dispatch::{Batch, Taken};
+use crate::dispatch::{Batch, FrameOutcome};
 
 /// So few values take less than a slice.
 const FEW_VALUES: usize = 128;
@@ -33,13 +33,13 @@ impl Connection {
 
     /// Makes a preemptible task handle a copy of a long request.
     #[cold]
-    pub(crate) fn take_long(self: &Rc<Self>, frame: &Frame<'_>) -> Taken {
+    pub(crate) fn take_long(self: &Rc<Self>, frame: &Frame<'_>) -> FrameOutcome {
         if self.session.is_drivers() {
-            return Taken::FirstOfUser;
+            return FrameOutcome::FirstOfUser;
         }
         let bytes = long_request_bytes(frame.body.len());
         let Some(memory) = self.session.try_reserve(bytes) else {
-            return Taken::NeedsMemory(bytes);
+            return FrameOutcome::NeedsMemory(bytes);
         };
         let connection = self.clone();
         let (header, body) = (frame.header, frame.body.to_vec());
@@ -51,7 +51,7 @@ impl Connection {
             connection.frame(&frame, &mut batch);
             connection.finish_batch(&mut batch);
         });
-        Taken::Done
+        FrameOutcome::Done
     }
 
     /// Memory for a request that waits or runs: what a long one has already, what it waited for, or what is free.

@@ -12,7 +12,7 @@ use schema::TableId;
 use types::Token;
 
 use crate::connection::Connection;
-use crate::dispatch::{Later, kind_of};
+use crate::dispatch::{DeferredRequest, kind_of};
 use crate::respond::Reply;
 use crate::running::{Asked, Statements};
 use crate::slow::{level_parameter, slow_request};
@@ -34,7 +34,7 @@ struct PendingRead {
     /// The whole answer, if they do.
     answer: Vec<u8>,
     /// The request, if they do not.
-    again: Later,
+    again: DeferredRequest,
     began: Instant,
     in_flight: Permit,
     memory: Permit,
@@ -97,7 +97,7 @@ impl Connection {
     pub(crate) fn begin_confirming(
         self: &Rc<Self>,
         answer: Vec<u8>,
-        again: Later,
+        again: DeferredRequest,
         memory: Permit,
     ) -> Option<(Rc<dyn ReadDone>, u32)> {
         let Some(in_flight) = self.session.try_in_flight() else {

@@ -9,18 +9,18 @@ use query::trace::Trace;
 use query::{Prepared, QueryError};
 
 use crate::connection::Connection;
-use crate::dispatch::{Batch, Taken};
+use crate::dispatch::{Batch, FrameOutcome};
 use crate::metadata;
 use crate::respond::Reply;
 use crate::tracing;
 
 impl Connection {
     /// Answers PREPARE.
-    pub(crate) fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) -> Taken {
+    pub(crate) fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) -> FrameOutcome {
         let trace = reply.trace.map(|trace| Trace::begin(trace.id));
         let used = self.keyspace.borrow().clone();
         match self.server.engine.prepare(text, keyspace.or(used.as_deref())) {
-            Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
+            Ok(prepared) if self.is_first_of_user(&prepared) => return FrameOutcome::FirstOfUser,
             Ok(prepared) => {
                 let with_id = reply.version >= ProtocolVersion::V5 || self.extensions.result_metadata_id;
                 let result = cql_protocol::PreparedResult {
@@ -54,7 +54,7 @@ impl Connection {
         }
         tracing::note_prepare(&self.server.engine, trace, self.session.peer, text);
         increment(&self.server.counts.prepares);
-        Taken::Done
+        FrameOutcome::Done
     }
 
     /// The warning for a client that prepares a statement whose meaning depends on the keyspace in use; given once.

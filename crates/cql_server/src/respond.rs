@@ -13,7 +13,7 @@ use stdx::preempt;
 
 use crate::Server;
 use crate::cells::{self, Cells};
-use crate::dispatch::Taken;
+use crate::dispatch::FrameOutcome;
 use crate::metadata;
 use crate::tablets::Payload;
 
@@ -206,9 +206,9 @@ impl Reply {
 
     /// Answers a request with an error.
     #[cold]
-    pub(crate) fn refuse(&self, out: &mut Vec<u8>, error: &QueryError) -> Taken {
+    pub(crate) fn refuse(&self, out: &mut Vec<u8>, error: &QueryError) -> FrameOutcome {
         self.error(out, error);
-        Taken::Done
+        FrameOutcome::Done
     }
 
     /// Writes how replicas did not do what the level wants.

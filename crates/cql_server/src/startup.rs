@@ -20,7 +20,7 @@ const RATE_LIMIT_ERROR: &str = "SCYLLA_RATE_LIMIT_ERROR";
 const TABLETS_ROUTING_PREFIX: &str = "TABLETS_ROUTING_";
 
 /// What STARTUP agreed on.
-pub(crate) struct Agreed {
+pub(crate) struct StartupOptions {
     pub(crate) framing: Framing,
     pub(crate) result_metadata_id: bool,
     pub(crate) lwt_mark: bool,
@@ -92,7 +92,11 @@ fn is_of_scylla(option: &str) -> bool {
 
 /// Checks a STARTUP. `offers_v2`: this node offers `TABLETS_ROUTING_V2_EXPERIMENTAL`; where it does not, the key means
 /// nothing, as any that is not known.
-pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion, offers_v2: bool) -> Result<Agreed, String> {
+pub(crate) fn agree(
+    options: &StringMap<'_>,
+    version: ProtocolVersion,
+    offers_v2: bool,
+) -> Result<StartupOptions, String> {
     // Names are compared without case; of several the last counts.
     let get = |name: &str| {
         let named = options.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
@@ -109,7 +113,7 @@ pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion, offers_v2
         }
     };
     let framing = Framing::after_startup(version, compression).map_err(|e| e.to_string())?;
-    Ok(Agreed {
+    Ok(StartupOptions {
         framing,
         result_metadata_id: get(USE_METADATA_ID).is_some(),
         lwt_mark: get(LWT_MARK).is_some(),

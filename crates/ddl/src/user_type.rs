@@ -99,10 +99,14 @@ fn check_field(cql_type: &CqlType) -> Result<(), DdlError> {
 }
 
 /// A type of the schema, with its keyspace.
-type Found<'s> = Option<(&'s Keyspace, &'s Arc<UdtType>)>;
+type TypeInKeyspace<'s> = Option<(&'s Keyspace, &'s Arc<UdtType>)>;
 
 /// The full name of the type that is changed, and the type if there is one.
-fn existing_type<'s>(schema: &'s Schema, name: &NameInKeyspace, verb: &str) -> Result<(String, Found<'s>), DdlError> {
+fn existing_type<'s>(
+    schema: &'s Schema,
+    name: &NameInKeyspace,
+    verb: &str,
+) -> Result<(String, TypeInKeyspace<'s>), DdlError> {
     let NameInKeyspace { keyspace, name } = name;
     check_modifiable(keyspace, verb, || format!("all tables in {keyspace}"))?;
     let found = schema.keyspaces.get(keyspace);
@@ -114,7 +118,11 @@ fn existing_type<'s>(schema: &'s Schema, name: &NameInKeyspace, verb: &str) -> R
 ///
 /// # Errors
 /// When there is no such type, or it may not be altered.
-pub fn type_to_alter<'s>(schema: &'s Schema, name: &NameInKeyspace, if_exists: bool) -> Result<Found<'s>, DdlError> {
+pub fn type_to_alter<'s>(
+    schema: &'s Schema,
+    name: &NameInKeyspace,
+    if_exists: bool,
+) -> Result<TypeInKeyspace<'s>, DdlError> {
     let (full_name, found) = existing_type(schema, name, "ALTER")?;
     match found.is_none() && !if_exists {
         true => invalid(format!("Type {full_name} doesn't exist")),

@@ -1,13 +1,17 @@
 //! The memory of a shard that clients' bytes can take: what each part holds, and what waits when it is full.
 //!
-//! | part | of the shard's memory | holds | beyond it |
-//! |---|---|---|---|
-//! | requests | 10 % | requests that wait or run, with their tasks | the connection is not read |
-//! | first requests | 2.5 % | requests that are alone on their connection, when the part above is full | the same |
-//! | results | 8 % | results being made ([`ResultMemory`]) | further reads wait; one result at a time may exceed it |
-//! | unsent | 8 %, and half as much for clients that have at most 64 KiB of them | answers that clients have not taken | no large result begins, no further request is read; a client that takes nothing is closed |
-//! | frames | 5 % | frames that are longer than a connection's buffer, while they arrive | the connection is not read, and closed after a while |
-//! | buffers | 2 % | read buffers above [`INPUT_BYTES_FIRST`](crate::input::INPUT_BYTES_FIRST) | connections keep their small buffer |
+//! Each part is a share of the shard's memory:
+//! - *requests*, 10 %: requests that wait or run, with their tasks. Beyond it the connection is not read.
+//! - *first requests*, 2.5 %: requests that are alone on their connection, when *requests* is full. Beyond it the
+//!   connection is not read.
+//! - *results*, 8 %: results being made ([`ResultMemory`]). Beyond it further reads wait; one result at a time may
+//!   exceed it.
+//! - *unsent*, 8 %, and half as much for clients that have at most 64 KiB of them: answers that clients have not taken.
+//!   Beyond it no large result begins and no further request is read; a client that takes nothing is closed.
+//! - *frames*, 5 %: frames that are longer than a connection's buffer, while they arrive. Beyond it the connection is
+//!   not read, and closed after a while.
+//! - *buffers*, 2 %: read buffers above [`INPUT_BYTES_FIRST`](crate::input::INPUT_BYTES_FIRST). Beyond it connections
+//!   keep their small buffer.
 //!
 //! Small and large pieces have parts of their own, so that small ones never wait for large ones.
 

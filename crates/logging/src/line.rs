@@ -3,71 +3,36 @@
 use log::Level;
 use runtime::ShardId;
 use serde_json::Value;
+use tz::UtcDateTime;
 
-/// A point in time of the UTC calendar.
-struct Utc {
-    year: i64,
-    month: i64,
-    day: i64,
-    hour: i64,
-    minute: i64,
-    second: i64,
-    us: i64,
-}
-
-impl Utc {
-    /// From microseconds since 1970.
-    fn new(wall_us: i64) -> Self {
-        let seconds = wall_us.div_euclid(1_000_000);
-        let (year, month, day) = stdx::civil::date_of(seconds.div_euclid(86_400));
-        let second = seconds.rem_euclid(86_400);
-        Self {
-            year,
-            month,
-            day,
-            hour: second / 3_600,
-            minute: second / 60 % 60,
-            second: second % 60,
-            us: wall_us.rem_euclid(1_000_000),
-        }
-    }
+/// Date, time of day and microseconds of a moment in microseconds since 1970, in UTC: `2024-07-29`, `15:48:55`, 123456.
+fn utc(wall_us: i64) -> (String, String, i64) {
+    let moment = UtcDateTime::from_timespec(wall_us.div_euclid(1_000_000), 0)
+        .expect("64 bits of microseconds are less than 32 bits of years");
+    (
+        format!("{:04}-{:02}-{:02}", moment.year(), moment.month(), moment.month_day()),
+        format!("{:02}:{:02}:{:02}", moment.hour(), moment.minute(), moment.second()),
+        wall_us.rem_euclid(1_000_000),
+    )
 }
 
 pub(crate) fn text(level: Level, wall_us: i64, since_start_ms: u128, target: &str, message: &str) -> String {
-    let Utc {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        second,
-        us,
-    } = Utc::new(wall_us);
+    let (date, time, us) = utc(wall_us);
     let ms = us / 1_000;
     let (since, since_ms) = (since_start_ms / 1_000, since_start_ms % 1_000);
     // A message of several lines stays recognisable as one.
     let message = message.trim_end().replace('\n', "\n    ");
-    format!(
-        "{level:<5} {year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{ms:03} {since:>5}.{since_ms:03} [{target}] {message}\n"
-    )
+    format!("{level:<5} {date} {time}.{ms:03} {since:>5}.{since_ms:03} [{target}] {message}\n")
 }
 
 /// `shard` is null on threads that run no shard.
 pub(crate) fn json(level: Level, wall_us: i64, shard: Option<ShardId>, target: &str, message: &str) -> String {
-    let Utc {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        second,
-        us,
-    } = Utc::new(wall_us);
+    let (date, time, us) = utc(wall_us);
     let level = level.as_str().to_ascii_lowercase();
     let shard = Value::from(shard.map(|shard| shard.0));
     let (target, message) = (Value::from(target), Value::from(message.trim_end()));
     format!(
-        "{{\"time\":\"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{us:06}Z\",\"level\":\"{level}\",\"module\":{target},\
+        "{{\"time\":\"{date}T{time}.{us:06}Z\",\"level\":\"{level}\",\"module\":{target},\
          \"shard\":{shard},\"message\":{message}}}\n"
     )
 }

@@ -287,7 +287,7 @@ fn slice_of(table: &Table, text: &str) -> ClusteringSlice {
 }
 
 /// A bound or a whole clustering key.
-enum Place {
+enum BoundOrRow {
     Bound(Bound),
     Row(Vec<u8>),
 }
@@ -296,33 +296,33 @@ enum Place {
 fn order(table: &Table, case: &Case) -> String {
     let order = &table.clustering_order;
     let read = |line: &str| match line.strip_prefix("row ") {
-        Some(key) => Place::Row(prefix(table, key)),
-        None => Place::Bound(bound(table, line)),
+        Some(key) => BoundOrRow::Row(prefix(table, key)),
+        None => BoundOrRow::Bound(bound(table, line)),
     };
-    let compare = |a: &Place, b: &Place| match (a, b) {
-        (Place::Bound(a), Place::Bound(b)) => a.compare(order, b),
-        (Place::Bound(a), Place::Row(b)) => a.compare_key(order, b),
-        (Place::Row(a), Place::Bound(b)) => b.compare_key(order, a).reverse(),
-        (Place::Row(a), Place::Row(b)) => order.compare(a, b),
+    let compare = |a: &BoundOrRow, b: &BoundOrRow| match (a, b) {
+        (BoundOrRow::Bound(a), BoundOrRow::Bound(b)) => a.compare(order, b),
+        (BoundOrRow::Bound(a), BoundOrRow::Row(b)) => a.compare_key(order, b),
+        (BoundOrRow::Row(a), BoundOrRow::Bound(b)) => b.compare_key(order, a).reverse(),
+        (BoundOrRow::Row(a), BoundOrRow::Row(b)) => order.compare(a, b),
     };
-    let mut places: Vec<Place> = case.input().lines().map(read).collect();
-    for a in &places {
-        for b in &places {
-            assert_eq!(compare(a, b), compare(b, a).reverse(), "one order of two places");
+    let mut positions: Vec<BoundOrRow> = case.input().lines().map(read).collect();
+    for a in &positions {
+        for b in &positions {
+            assert_eq!(compare(a, b), compare(b, a).reverse(), "one order of two positions");
         }
     }
-    places.sort_by(compare);
-    let text = |place: &Place| match place {
-        Place::Bound(b) => bound_text(table, b),
-        Place::Row(key) => format!("row {}", prefix_text(table, key)),
+    positions.sort_by(compare);
+    let text = |position: &BoundOrRow| match position {
+        BoundOrRow::Bound(b) => bound_text(table, b),
+        BoundOrRow::Row(key) => format!("row {}", prefix_text(table, key)),
     };
     let mut out = String::new();
-    for (i, place) in places.iter().enumerate() {
+    for (i, position) in positions.iter().enumerate() {
         if i > 0 {
-            let is_same = compare(&places[i - 1], place) == Ordering::Equal;
+            let is_same = compare(&positions[i - 1], position) == Ordering::Equal;
             out.push_str(if is_same { " = " } else { "\n" });
         }
-        out.push_str(&text(place));
+        out.push_str(&text(position));
     }
     out
 }

@@ -59,7 +59,7 @@ use crate::operand::Computed;
 use crate::restrict::{
     Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, PartitionRestriction, Restrictions,
 };
-use crate::selection::{AggregateCall, Expression, Item, Selection, Wanted};
+use crate::selection::{AggregateCall, ElementTimes, Expression, Item, Selection};
 use crate::{InOperand, Operand, PlanError, Select, SelectPlan};
 
 /// The format of an encoded plan.
@@ -485,14 +485,18 @@ fn put_expression(out: &mut Vec<u8>, expression: &Expression) {
             out.push(8);
             put_vint(out, *column);
         }
-        Expression::OfCells { cells, is_ttl, wanted } => {
+        Expression::OfCells {
+            cells,
+            is_ttl,
+            selected,
+        } => {
             out.push(9);
             put_expression(out, cells);
             out.push(u8::from(*is_ttl));
-            out.push(match wanted {
-                Wanted::One => 0,
-                Wanted::All => 1,
-                Wanted::Latest => 2,
+            out.push(match selected {
+                ElementTimes::One => 0,
+                ElementTimes::All => 1,
+                ElementTimes::Latest => 2,
             });
         }
         Expression::WhenThere { part, value } => {
@@ -830,10 +834,10 @@ impl<'a> Field<'a> {
             9 => Expression::OfCells {
                 cells: Box::new(self.expression(table)?),
                 is_ttl: self.flag()?,
-                wanted: match self.reader.get_u8()? {
-                    0 => Wanted::One,
-                    1 => Wanted::All,
-                    2 => Wanted::Latest,
+                selected: match self.reader.get_u8()? {
+                    0 => ElementTimes::One,
+                    1 => ElementTimes::All,
+                    2 => ElementTimes::Latest,
                     _ => return Err(DecodeError::Malformed("times of an unknown kind")),
                 },
             },

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use rpc::{Call, Peer, RemoteErrorKind, Rpc, RpcError};
+use rpc::{Call, Peer, Rpc};
 use runtime::Notify;
 use tasks::JobControl;
 
@@ -141,7 +141,7 @@ impl Asking {
                         .count(|metrics| metrics.received_bytes += answer.len() as u64);
                     return Ok(answer);
                 }
-                Err(error) if attempt < RETRIES && is_passing(&error) => {}
+                Err(error) if attempt < RETRIES && error.is_passing() => {}
                 Err(error) => {
                     return Err(RepairError::Unreachable {
                         host: participant.peer.host_id,
@@ -155,20 +155,5 @@ impl Asking {
             call = self.call(participant, verb, body);
         }
         unreachable!("attempts are counted")
-    }
-}
-
-/// Whether a later attempt may succeed.
-fn is_passing(error: &RpcError) -> bool {
-    match error {
-        RpcError::Overloaded | RpcError::Timeout { .. } | RpcError::Disconnected { .. } => true,
-        RpcError::Refused(_) | RpcError::TooLarge { .. } => false,
-        RpcError::Remote(error) => matches!(
-            error.kind,
-            RemoteErrorKind::Overloaded
-                | RemoteErrorKind::Expired
-                | RemoteErrorKind::AnswerLost
-                | RemoteErrorKind::Refused
-        ),
     }
 }

@@ -8,10 +8,10 @@ use mutation::{Mutation, PartitionBlock};
 use types::Token;
 
 use crate::error::RepairError;
-use crate::message::{self, Apply, Compare, Exchange, Given, Malformed, Stretch, decode_compared, decode_exchanged};
+use crate::message::{self, Apply, Compare, Exchange, Given, Malformed, UnitHashes, decode_compared, decode_exchanged};
 use crate::part::{Missing, Part, merge};
-use crate::place::Place;
-use crate::run::{Hashed, Mode, PLACES_BYTES_MAX, Run};
+use crate::position::Position;
+use crate::run::{Hashed, Mode, POSITIONS_BYTES_MAX, Run};
 use crate::serve::EXCHANGE_BYTES_MAX;
 
 /// Bytes of buckets, as they were read, that are exchanged as one stretch.
@@ -23,7 +23,7 @@ const APPLY_BYTES_MAX: usize = 1 << 20;
 
 /// What this replica has of a stretch that is exchanged.
 struct Own {
-    stretch: Stretch,
+    stretch: UnitHashes,
     parts: Vec<Part>,
     /// The number of each hash.
     numbers: BTreeMap<u128, usize>,
@@ -72,7 +72,7 @@ impl Run {
     }
 
     /// Exchanges parts of a stretch until none is left.
-    async fn exchange_all(&self, mut left: VecDeque<(Place, Place)>) -> Result<(), RepairError> {
+    async fn exchange_all(&self, mut left: VecDeque<(Position, Position)>) -> Result<(), RepairError> {
         while !left.is_empty() {
             self.asking.stop.check()?;
             let own = self.gather(&mut left).await?;
@@ -113,9 +113,9 @@ impl Run {
     }
 
     /// What this replica has of the next stretches, as many as one request may have.
-    async fn gather(&self, left: &mut VecDeque<(Place, Place)>) -> Result<Vec<Own>, RepairError> {
+    async fn gather(&self, left: &mut VecDeque<(Position, Position)>) -> Result<Vec<Own>, RepairError> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
-        while bytes < PLACES_BYTES_MAX
+        while bytes < POSITIONS_BYTES_MAX
             && taken.len() < STRETCHES_MAX
             && let Some((from, to)) = left.pop_front()
         {
@@ -137,7 +137,7 @@ impl Run {
             let numbers = hashes.iter().enumerate().map(|(number, hash)| (*hash, number));
             all.push(Own {
                 numbers: numbers.collect(),
-                stretch: Stretch { from, to, hashes },
+                stretch: UnitHashes { from, to, hashes },
                 parts: gathered.parts,
             });
         }
@@ -151,11 +151,11 @@ impl Run {
         own: Own,
         given: Vec<Given>,
         outbound: &mut [Outbound],
-    ) -> Result<Option<Place>, RepairError> {
+    ) -> Result<Option<Position>, RepairError> {
         let table = &self.side.table;
         let order = &table.clustering_order;
         for (one, other) in given.iter().zip(&self.request.others) {
-            let is_inside = |end: &Place| {
+            let is_inside = |end: &Position| {
                 end.compare(&own.stretch.from, order).is_gt() && end.compare(&own.stretch.to, order).is_le()
             };
             if one.end.as_ref().is_some_and(|end| !is_inside(end)) {
@@ -309,8 +309,8 @@ fn bodies(id: message::RepairId, mutations: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 /// Buckets that differ, neighbours joined.
-fn joined(hashed: &Hashed, differs: &[bool]) -> VecDeque<(Place, Place)> {
-    let (mut joined, mut from, mut bytes): (VecDeque<(Place, Place)>, _, _) = (VecDeque::new(), &hashed.from, 0);
+fn joined(hashed: &Hashed, differs: &[bool]) -> VecDeque<(Position, Position)> {
+    let (mut joined, mut from, mut bytes): (VecDeque<(Position, Position)>, _, _) = (VecDeque::new(), &hashed.from, 0);
     let mut was_different = false;
     for ((bucket, size), differs) in hashed.buckets.iter().zip(&hashed.bytes).zip(differs) {
         match joined.back_mut() {
@@ -330,19 +330,19 @@ fn joined(hashed: &Hashed, differs: &[bool]) -> VecDeque<(Place, Place)> {
     joined
 }
 
-/// Whether a place is inside the partition of a block.
-fn is_inside(place: &Place, block: &PartitionBlock) -> bool {
-    match place {
-        Place::Token(_) => false,
-        Place::Inside { token, key, .. } => (*token, &key[..]) == (block.token, block.key()),
+/// Whether a position is inside the partition of a block.
+fn is_inside(position: &Position, block: &PartitionBlock) -> bool {
+    match position {
+        Position::Token(_) => false,
+        Position::Inside { token, key, .. } => (*token, &key[..]) == (block.token, block.key()),
     }
 }
 
-/// Drops what a partition has after a place. Returns whether it has anything before it.
-fn clip(had: &mut Had, partition: (Token, &[u8]), end: &Place, order: &schema::ClusteringOrder) -> bool {
+/// Drops what a partition has after a position. Returns whether it has anything before it.
+fn clip(had: &mut Had, partition: (Token, &[u8]), end: &Position, order: &schema::ClusteringOrder) -> bool {
     let (token, key, bound) = match end {
-        Place::Token(token) => return partition.0 <= *token,
-        Place::Inside { token, key, bound } => (*token, &key[..], bound),
+        Position::Token(token) => return partition.0 <= *token,
+        Position::Inside { token, key, bound } => (*token, &key[..], bound),
     };
     match partition.cmp(&(token, key)) {
         std::cmp::Ordering::Less => true,

@@ -9,10 +9,10 @@ use uuid::Uuid;
 use crate::error::Refusal;
 use crate::marking::IncrementalMode;
 use crate::message::{
-    Apply, Bucket, Compare, Exchange, Given, MarkOpen, MarkSet, MarkStep, Open, Opened, RepairId, Stretch,
+    Apply, Bucket, Compare, Exchange, Given, MarkOpen, MarkSet, MarkStep, Open, Opened, RepairId, UnitHashes,
     decode_answer, decode_applied, decode_compared, decode_equal, decode_exchanged, encode_equal,
 };
-use crate::place::Place;
+use crate::position::Position;
 use crate::request::{Left, RepairRequest, Selected};
 
 const ID: RepairId = RepairId(0x1234_5678_9abc_def0);
@@ -32,14 +32,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
         gc_before: 900,
         columns: 77,
     };
-    let inside = Place::Inside {
+    let inside = Position::Inside {
         token: Token(4),
         key: b"key".to_vec(),
         bound: Bound::after(b"\0\x04row7"),
     };
     let buckets = [
         Bucket {
-            end: Place::Token(Token(3)),
+            end: Position::Token(Token(3)),
             hash: 1,
         },
         Bucket {
@@ -50,8 +50,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let exchange = Exchange {
         id: ID,
         has_others: true,
-        stretches: vec![Stretch {
-            from: Place::Token(Token(3)),
+        stretches: vec![UnitHashes {
+            from: Position::Token(Token(3)),
             to: inside.clone(),
             hashes: vec![1, 2, 3],
         }],
@@ -124,7 +124,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         encode_equal(&equal, IncrementalMode::Full),
         ID.encode(),
         open.encode(),
-        Compare::encode(ID, &Place::Token(Token(-5)), &buckets),
+        Compare::encode(ID, &Position::Token(Token(-5)), &buckets),
         exchange.encode(),
         apply.encode(),
         vec![0, 1, 0],

@@ -25,7 +25,7 @@ pub mod kinds;
 mod marking;
 mod message;
 mod part;
-mod place;
+mod position;
 mod repairs;
 mod request;
 mod run;

@@ -4,10 +4,10 @@
 //! ```text
 //! 70 open          repair, u8[16] table, i64 after, i64 to, u64 truncation, u32 now, u32 grace begin,
 //!                  u128 fingerprint of the columns
-//! 71 compare       repair, place, buckets, each: its end as a place, u128 hash
+//! 71 compare       repair, position, buckets, each: its end as a position, u128 hash
 //!   answer         u8 for each bucket: 0 equal, 1 different; it may end early
 //! 72 exchange      repair, u8 1 when there are other participants,
-//!                  vint stretches, each: two places, vint hashes, u128 each
+//!                  vint stretches, each: two positions, vint hashes, u128 each
 //!   answer         stretches, as many as fit, at least one
 //! 73 apply         repair, sized mutations
 //!   answer         in a repair that marks, a vint of units that were not there
@@ -28,17 +28,17 @@
 //!
 //! An answer is shown without its first byte, and is empty where none is shown.
 //!
-//! A repair is `u8[16]`. A place is `u8` kind (0 after a token, 1 before or 2 after a clustering prefix), `i64` token,
-//! and for kinds 1 and 2 sized key, sized prefix. A stretch of an answer is `u8` 0, or 1 and the place where it ends
-//! early; then a vint of bytes with a bit for each hash that the participant has, those bytes, a vint of mutations, and
-//! those, sized.
+//! A repair is `u8[16]`. A position is `u8` kind (0 after a token, 1 before or 2 after a clustering prefix), `i64`
+//! token, and for kinds 1 and 2 sized key, sized prefix. A stretch of an answer is `u8` 0, or 1 and the position where
+//! it ends early; then a vint of bytes with a bit for each hash that the participant has, those bytes, a vint of
+//! mutations, and those, sized.
 //!
 //! The first byte of an answer is `1`. Where a request is refused, the answer is `2`, `u8` reason, sized text. A
 //! comparison of no buckets keeps the repair open.
 
 use replica::{RepairedRange, TokenRange};
 use schema::{Table, TableId};
-use stdx::bytes::{Reader, Truncated};
+use stdx::bytes::{Reader, Truncated, put_sized};
 use stdx::vint;
 use types::Token;
 use types::token::murmur3_x64_128;
@@ -46,7 +46,7 @@ use uuid::Uuid;
 
 use crate::error::Refusal;
 use crate::marking::IncrementalMode;
-use crate::place::Place;
+use crate::position::Position;
 
 /// Begin a repair.
 pub(crate) const OPEN: u16 = crate::FIRST_VERB;
@@ -105,20 +105,10 @@ impl RepairId {
     }
 }
 
-pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
-    vint::put_unsigned(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-pub(crate) fn get_sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    let len = get_count(reader)?;
-    Ok(reader.get_slice(len)?)
-}
-
 /// The bytes of a mutation, which are checked later. One without any is none, and would take more memory than bytes of
 /// a message.
 fn get_mutation<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    match get_sized(reader)? {
+    match reader.get_sized()? {
         [] => Err(Malformed("a mutation of no bytes")),
         bytes => Ok(bytes),
     }
@@ -141,21 +131,7 @@ pub(crate) fn ended<T>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
 
 /// A hash over what rows of a table are read by: two nodes that agree on it read the same from the same bytes.
 pub(crate) fn columns_of(table: &Table) -> u128 {
-    use std::fmt::Write;
-    let mut text = String::new();
-    for c in &table.columns {
-        let (name, kind, order) = (&c.name, c.kind, if c.descending { "desc" } else { "asc" });
-        let _ = writeln!(
-            text,
-            "{name:?} {} {kind:?} {} {order} {}",
-            c.cql_type, c.position, c.id.0
-        );
-    }
-    for c in &table.dropped {
-        let (name, kind) = (&c.name, c.kind);
-        let _ = writeln!(text, "{name:?} {} {kind:?} {} {}", c.cql_type, c.id.0, c.dropped_at_us);
-    }
-    let (low, high) = murmur3_x64_128(text.as_bytes(), 0);
+    let (low, high) = murmur3_x64_128(table.columns_text().as_bytes(), 0);
     u128::from(high) << 64 | u128::from(low)
 }
 
@@ -360,7 +336,7 @@ impl Opened {
 /// Where a bucket ends, and the hash over what is in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Bucket {
-    pub(crate) end: Place,
+    pub(crate) end: Position,
     pub(crate) hash: u128,
 }
 
@@ -368,12 +344,12 @@ pub(crate) struct Bucket {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Compare {
     pub(crate) id: RepairId,
-    pub(crate) from: Place,
+    pub(crate) from: Position,
     pub(crate) buckets: Vec<Bucket>,
 }
 
 impl Compare {
-    pub(crate) fn encode(id: RepairId, from: &Place, buckets: &[Bucket]) -> Vec<u8> {
+    pub(crate) fn encode(id: RepairId, from: &Position, buckets: &[Bucket]) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + 40 * buckets.len());
         id.put(&mut out);
         from.put(&mut out);
@@ -386,11 +362,11 @@ impl Compare {
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
-        let (id, from) = (RepairId::get(&mut reader)?, Place::get(&mut reader)?);
+        let (id, from) = (RepairId::get(&mut reader)?, Position::get(&mut reader)?);
         let mut buckets = Vec::new();
         while !reader.is_empty() {
             buckets.push(Bucket {
-                end: Place::get(&mut reader)?,
+                end: Position::get(&mut reader)?,
                 hash: get_u128(&mut reader)?,
             });
         }
@@ -400,9 +376,9 @@ impl Compare {
 
 /// Part of a table, and the hashes of the units that the shard that repairs has there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Stretch {
-    pub(crate) from: Place,
-    pub(crate) to: Place,
+pub(crate) struct UnitHashes {
+    pub(crate) from: Position,
+    pub(crate) to: Position,
     pub(crate) hashes: Vec<u128>,
 }
 
@@ -412,7 +388,7 @@ pub(crate) struct Exchange {
     pub(crate) id: RepairId,
     /// Whether units may come from other participants too, which hidden deletions of this one may hide.
     pub(crate) has_others: bool,
-    pub(crate) stretches: Vec<Stretch>,
+    pub(crate) stretches: Vec<UnitHashes>,
 }
 
 impl Exchange {
@@ -444,11 +420,11 @@ impl Exchange {
         let count = get_count(&mut reader)?;
         let mut stretches = Vec::new();
         for _ in 0..count {
-            let (from, to) = (Place::get(&mut reader)?, Place::get(&mut reader)?);
+            let (from, to) = (Position::get(&mut reader)?, Position::get(&mut reader)?);
             let hashes = get_count(&mut reader)?.checked_mul(16);
             let hashes = reader.get_slice(hashes.ok_or(Malformed("a length is too long"))?)?;
             let (hashes, _) = hashes.as_chunks::<16>();
-            stretches.push(Stretch {
+            stretches.push(UnitHashes {
                 from,
                 to,
                 hashes: hashes.iter().map(|hash| u128::from_be_bytes(*hash)).collect(),
@@ -470,7 +446,7 @@ impl Exchange {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Given {
     /// Where it ends, when that is before the end of the stretch.
-    pub(crate) end: Option<Place>,
+    pub(crate) end: Option<Position>,
     /// A bit for each hash, the lowest first: whether the participant has the unit.
     pub(crate) has: Vec<u8>,
     /// The units whose hashes the request lacks, as mutations.
@@ -500,10 +476,10 @@ impl Given {
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let end = match reader.get_u8()? {
             0 => None,
-            1 => Some(Place::get(reader)?),
+            1 => Some(Position::get(reader)?),
             _ => return Err(Malformed("how a stretch ends, 0 or 1")),
         };
-        let has = get_sized(reader)?.to_vec();
+        let has = reader.get_sized()?.to_vec();
         let count = get_count(reader)?;
         let mut mutations = Vec::new();
         for _ in 0..count {
@@ -609,7 +585,7 @@ impl Refusal {
     /// A reason that only later versions know is a failure.
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let number = reader.get_u8()?;
-        let text = String::from_utf8_lossy(get_sized(reader)?).into_owned();
+        let text = String::from_utf8_lossy(reader.get_sized()?).into_owned();
         let refusal = match number {
             1 => Self::UnknownTable,
             2 => Self::NotHere,

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use rpc::{Later, Peer, RemoteError, RemoteErrorKind, Reply, Rpc};
 use schema::TableId;
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use uuid::Uuid;
 
 use crate::marking::IncrementalMode;
-use crate::message::{self, Malformed, begin_answer, decode_answer, ended, get_count, put_sized};
+use crate::message::{self, Malformed, begin_answer, decode_answer, ended, get_count};
 use crate::repairs::Repairs;
 
 /// How long a node may take to count what is left.
@@ -145,7 +145,7 @@ impl Left {
     pub(crate) fn decode(content: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(content);
         let ranges = u64::from_be_bytes(reader.get_array()?);
-        let failure = String::from_utf8_lossy(message::get_sized(&mut reader)?).into_owned();
+        let failure = String::from_utf8_lossy(reader.get_sized()?).into_owned();
         ended(&reader, Self { ranges, failure })
     }
 }

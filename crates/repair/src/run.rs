@@ -22,7 +22,7 @@ use crate::error::RepairError;
 use crate::kinds::UNITS;
 use crate::marking::{IncrementalMode, Marking, Marks, replicas_of};
 use crate::message::{self, Bucket, Compare, Open, RepairId};
-use crate::place::Place;
+use crate::position::Position;
 use crate::repairs::Repairs;
 use crate::serve::{SESSION_IDLE, WALK_IDLE};
 use crate::side::{Side, bytes_of};
@@ -40,7 +40,7 @@ const STRETCH_BYTES: usize = 4 << 20;
 /// Most buckets of a stretch.
 const BUCKETS_MAX: usize = 2_048;
 /// Bytes of keys and bounds, with which a stretch is full, and with which a request to exchange is.
-pub(crate) const PLACES_BYTES_MAX: usize = 1 << 20;
+pub(crate) const POSITIONS_BYTES_MAX: usize = 1 << 20;
 /// Stretches that are being checked while the next is read.
 const STRETCHES_MAX: usize = 4;
 /// Timeout of notifying a participant that all replicas are equal.
@@ -197,7 +197,7 @@ enum Ended {
 
 /// Part of the range, with a hash for each bucket.
 pub(crate) struct Hashed {
-    pub(crate) from: Place,
+    pub(crate) from: Position,
     pub(crate) buckets: Vec<Bucket>,
     /// Bytes of each bucket that were read.
     pub(crate) bytes: Vec<usize>,
@@ -382,7 +382,7 @@ impl Run {
 
     /// Notifies participants that the repair is in progress, until it is over.
     async fn keep_open(self: Rc<Self>) {
-        let nothing = Compare::encode(self.id, &Place::Token(self.request.range.after), &[]);
+        let nothing = Compare::encode(self.id, &Position::Token(self.request.range.after), &[]);
         while self.asking.stop.or(runtime::sleep(KEEP_OPEN_PERIOD)).await.is_ok() && !self.is_over.get() {
             for other in &self.request.others {
                 let call = self.asking.call(other, message::COMPARE, &nothing);
@@ -411,7 +411,7 @@ impl Run {
 
     async fn read_all(self: &Rc<Self>, checking: &mut VecDeque<JoinHandle<()>>) -> Result<(), RepairError> {
         let range = self.request.range;
-        let (mut from, end) = (Place::Token(range.after), Place::Token(range.to));
+        let (mut from, end) = (Position::Token(range.after), Position::Token(range.to));
         let mut walk = None;
         while from != end {
             self.asking.stop.check()?;
@@ -466,7 +466,7 @@ impl Run {
 
     /// Reads a stretch and hashes it, bucket by bucket. `kept` is the walk of the stretch before, which is where this
     /// one begins.
-    async fn read(&self, from: &Place, end: &Place, kept: &mut Option<Walk>) -> Result<Hashed, RepairError> {
+    async fn read(&self, from: &Position, end: &Position, kept: &mut Option<Walk>) -> Result<Hashed, RepairError> {
         let side = &self.side;
         let mut walk = match kept.take().filter(|walk| walk.is_current(&side.store)) {
             Some(walk) => walk,
@@ -480,7 +480,7 @@ impl Run {
             if let Some(token) = token.filter(|token| piece.begins && *token != piece.block.token)
                 && hashing.is_bucket_full()
             {
-                hashing.close(Place::Token(token));
+                hashing.close(Position::Token(token));
                 if hashing.is_full() {
                     walk.put_back(piece);
                     break;
@@ -491,7 +491,7 @@ impl Run {
             hashing.add(&piece);
             unpaid.add(bytes_of(&piece.block)).await?;
             if piece.block.covered.is_some() && hashing.is_bucket_full() {
-                hashing.close(Place::behind(&piece.block));
+                hashing.close(Position::behind(&piece.block));
                 if hashing.is_full() {
                     break;
                 }
@@ -525,7 +525,7 @@ struct Hashing {
     partitions: u64,
     all_units: u64,
     all_bytes: usize,
-    places_bytes: usize,
+    positions_bytes: usize,
     /// Of the bucket that is not closed.
     sum: u128,
     units: u64,
@@ -542,7 +542,7 @@ impl Hashing {
             partitions: 0,
             all_units: 0,
             all_bytes: 0,
-            places_bytes: 0,
+            positions_bytes: 0,
             sum: 0,
             units: 0,
             bucket_bytes: 0,
@@ -566,16 +566,18 @@ impl Hashing {
     }
 
     fn is_full(&self) -> bool {
-        self.all_bytes >= STRETCH_BYTES || self.buckets.len() >= BUCKETS_MAX || self.places_bytes >= PLACES_BYTES_MAX
+        self.all_bytes >= STRETCH_BYTES
+            || self.buckets.len() >= BUCKETS_MAX
+            || self.positions_bytes >= POSITIONS_BYTES_MAX
     }
 
-    fn close(&mut self, end: Place) {
+    fn close(&mut self, end: Position) {
         let (sum, units) = (&mut self.sum, &mut self.units);
         self.hasher.end(&mut |_, hash| {
             *sum = sum.wrapping_add(hash.hash);
             *units += 1;
         });
-        self.places_bytes += end.len();
+        self.positions_bytes += end.len();
         self.buckets.push(Bucket { end, hash: *sum });
         self.bytes.push(self.bucket_bytes);
         self.all_units += *units;

@@ -23,7 +23,7 @@ use crate::error::{Refusal, Trouble};
 use crate::kinds;
 use crate::marking::{Marking, is_usable};
 use crate::message::{
-    self, Apply, Compare, Exchange, Given, Malformed, MarkOpen, MarkStep, Open, Opened, RepairId, Stretch,
+    self, Apply, Compare, Exchange, Given, Malformed, MarkOpen, MarkStep, Open, Opened, RepairId, UnitHashes,
     begin_answer, decode_equal,
 };
 use crate::part::{Part, packed};
@@ -487,7 +487,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// Stretch by stretch, as many as fit.
+    /// UnitHashes by stretch, as many as fit.
     async fn exchange(&self, exchange: &Exchange) -> Result<Vec<u8>, Trouble> {
         let stretches: Vec<_> = exchange.stretches.iter().map(|one| (&one.from, &one.to)).collect();
         let gathered = self.side.gather(&stretches, EXCHANGE_BYTES_MAX).await?;
@@ -505,7 +505,7 @@ impl Session {
 /// Finds which of the units in the request are among these, and the units among these that the request lacks. Hidden
 /// deletions are given too if they may hide what another replica shows: a unit that is not here, or one of another
 /// participant.
-fn select(table: TableId, (stretch, has_others): (&Stretch, bool), parts: &[Part]) -> Given {
+fn select(table: TableId, (stretch, has_others): (&UnitHashes, bool), parts: &[Part]) -> Given {
     let known: BTreeMap<u128, usize> = stretch
         .hashes
         .iter()

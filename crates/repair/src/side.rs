@@ -19,7 +19,7 @@ use types::token::token_of;
 use crate::error::Trouble;
 use crate::message::{Bucket, Malformed, columns_of};
 use crate::part::{Part, append};
-use crate::place::Place;
+use crate::position::Position;
 use crate::repairs::Repairs;
 use crate::units::{Hash, Hasher};
 use crate::walk::{Piece, Walk};
@@ -65,7 +65,7 @@ pub(crate) struct Side {
 pub(crate) struct Gathered {
     pub(crate) parts: Vec<Part>,
     /// Where it ends, when that is before the end of the stretch.
-    pub(crate) end: Option<Place>,
+    pub(crate) end: Option<Position>,
     /// Bytes of it, about.
     pub(crate) bytes: usize,
 }
@@ -94,7 +94,7 @@ impl Gathering {
     }
 
     /// What was read of a stretch up to `to`; it ends at `end` when that is before.
-    fn end(mut self, side: &Side, to: &Place, end: Option<Place>) -> Gathered {
+    fn end(mut self, side: &Side, to: &Position, end: Option<Position>) -> Gathered {
         let order = &side.table.clustering_order;
         self.parts.extend(self.open.map(|piece| part_of(side, &piece)));
         Gathered {
@@ -248,13 +248,13 @@ impl Side {
         }
     }
 
-    pub(crate) fn walk(&self, from: &Place, to: &Place) -> Result<Walk, Trouble> {
+    pub(crate) fn walk(&self, from: &Position, to: &Position) -> Result<Walk, Trouble> {
         self.walk_on((from, to), to.token(), None)
     }
 
     /// Continues `kept` if that walk stopped where this one begins and still can; else begins one that can continue up
     /// to `end`.
-    fn walk_on(&self, (from, to): (&Place, &Place), end: Token, kept: Option<Walk>) -> Result<Walk, Trouble> {
+    fn walk_on(&self, (from, to): (&Position, &Position), end: Token, kept: Option<Walk>) -> Result<Walk, Trouble> {
         self.check()?;
         if let Some(mut walk) = kept.filter(|walk| walk.can_go_on(from, &self.store)) {
             walk.go_on(to);
@@ -273,10 +273,10 @@ impl Side {
     /// least.
     pub(crate) async fn gather(
         &self,
-        stretches: &[(&Place, &Place)],
+        stretches: &[(&Position, &Position)],
         bytes_max: usize,
     ) -> Result<Vec<Gathered>, Trouble> {
-        let is_token = |place: &Place| matches!(place, Place::Token(_));
+        let is_token = |position: &Position| matches!(position, Position::Token(_));
         let is_dense =
             stretches.len() >= DENSE_MIN && stretches.iter().all(|(from, to)| is_token(from) && is_token(to));
         if is_dense {
@@ -294,13 +294,13 @@ impl Side {
         Ok(all)
     }
 
-    async fn gather_one(&self, from: &Place, to: &Place, bytes_max: usize) -> Result<Gathered, Trouble> {
+    async fn gather_one(&self, from: &Position, to: &Position, bytes_max: usize) -> Result<Gathered, Trouble> {
         let mut walk = self.walk(from, to)?;
         let mut unpaid = self.unpaid();
         let mut gathering = Gathering::default();
         let mut end = None;
         while let Some(piece) = walk.next().await? {
-            let (bytes, behind) = (bytes_of(&piece.block), Place::behind(&piece.block));
+            let (bytes, behind) = (bytes_of(&piece.block), Position::behind(&piece.block));
             gathering.add(self, piece);
             unpaid.add(bytes).await?;
             if gathering.bytes >= bytes_max || unpaid.is_long() {
@@ -315,7 +315,11 @@ impl Side {
 
     /// Also reads the gaps between the stretches. Where stretches are near each other, seeking to each of them in every
     /// sstable would cost more.
-    async fn gather_dense(&self, stretches: &[(&Place, &Place)], bytes_max: usize) -> Result<Vec<Gathered>, Trouble> {
+    async fn gather_dense(
+        &self,
+        stretches: &[(&Position, &Position)],
+        bytes_max: usize,
+    ) -> Result<Vec<Gathered>, Trouble> {
         let [(first, _), .., (_, last)] = stretches else {
             return Ok(Vec::new());
         };
@@ -337,7 +341,7 @@ impl Side {
                 break;
             };
             let is_inside = token > from.token() || from.token() == TokenRange::ALL.after;
-            let behind = Place::behind(&piece.block);
+            let behind = Position::behind(&piece.block);
             if is_inside {
                 gathering.add(self, piece);
             }
@@ -363,7 +367,7 @@ impl Side {
     /// previous comparison; it is replaced by one that can continue after these buckets.
     pub(crate) async fn compare(
         &self,
-        from: &Place,
+        from: &Position,
         buckets: &[Bucket],
         kept: &RefCell<Option<Walk>>,
     ) -> Result<Vec<bool>, Trouble> {
@@ -537,9 +541,9 @@ impl Comparison<'_> {
     fn end_in(&self, block: &PartitionBlock) -> Option<End> {
         let end = &self.buckets.get(self.differs.len())?.end;
         Some(match end {
-            Place::Token(token) if *token < block.token => End::Before,
-            Place::Token(_) => End::Behind,
-            Place::Inside { token, key, bound } => match (*token, &key[..]).cmp(&(block.token, block.key())) {
+            Position::Token(token) if *token < block.token => End::Before,
+            Position::Token(_) => End::Behind,
+            Position::Inside { token, key, bound } => match (*token, &key[..]).cmp(&(block.token, block.key())) {
                 std::cmp::Ordering::Less => End::Before,
                 std::cmp::Ordering::Greater => End::Behind,
                 std::cmp::Ordering::Equal => {

@@ -1,8 +1,8 @@
 //! What replicas compare: the units of a partition and their hashes.
 //!
 //! A unit is the deletion of a partition, its static row, a row, or a range tombstone. Its hash is over the partition
-//! key, the unit's place, and what counts of it ([`mutation::counting`]): in a repair that marks sstables everything as
-//! it was written, but what replicas may have purged ([`Side::prepare_to_mark`]).
+//! key, the unit's position, and what counts of it ([`mutation::counting`]): in a repair that marks sstables everything
+//! as it was written, but what replicas may have purged ([`Side::prepare_to_mark`]).
 //!
 //! A range tombstone is one unit from where it begins to where it ends, however blocks cut it. The hash of several
 //! units is the sum of their hashes, so it does not depend on blocks either.
@@ -100,7 +100,7 @@ impl Hasher {
     }
 
     /// Calls `unit` with each unit of a block and its hash. With `begins`, the block has the deletion and the static
-    /// row of its partition. The last range tombstone comes with the next block of another place, or with
+    /// row of its partition. The last range tombstone comes with the next block of another position, or with
     /// [`Hasher::end`].
     pub(crate) fn add(&mut self, block: &PartitionBlock, begins: bool, unit: &mut impl FnMut(Unit, Hash)) {
         let table = self.table.clone();

@@ -1,4 +1,4 @@
-//! Reading what a shard has between two places, block by block.
+//! Reading what a shard has between two positions, block by block.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use schema::Table;
 use types::Token;
 
 use crate::error::Trouble;
-use crate::place::Place;
+use crate::position::Position;
 
 /// How much of a partition one step reads from each memtable and sstable. A bucket inside a partition is as long.
 const BLOCK: BlockLimits = BlockLimits {
@@ -24,18 +24,18 @@ pub(crate) struct Piece {
     pub(crate) begins: bool,
 }
 
-/// Reads a table from one place to another, and then on to the next.
+/// Reads a table from one position to another, and then on to the next.
 pub(crate) struct Walk {
     table: Arc<Table>,
-    /// Where it stops, until [`Walk::go_on`] says another place.
-    to: Place,
+    /// Where it stops, until [`Walk::go_on`] says another position.
+    to: Position,
     /// Reads the rest of the partition in which the walk begins.
     inside: Option<PartitionReader>,
     scan: TabletScan,
     /// The partition of the last block.
     current: Option<Token>,
     current_key: Vec<u8>,
-    /// What was read and comes next: it is after the place where the walk stopped, or was put back.
+    /// What was read and comes next: it is after the position where the walk stopped, or was put back.
     ahead: Option<Piece>,
     is_over: bool,
 }
@@ -47,14 +47,14 @@ impl Walk {
         shard: &Shard,
         store: &TableStore,
         table: &Arc<Table>,
-        (from, to, end): (&Place, &Place, Token),
+        (from, to, end): (&Position, &Position, Token),
         reads_unrepaired: bool,
     ) -> Result<Self, Trouble> {
         let lowest = TokenRange::ALL.after;
         let (after, first, inside) = match from {
-            Place::Token(token) if *token == lowest => (lowest, (lowest, Vec::new()), None),
-            Place::Token(token) => (*token, (Token(token.0.saturating_add(1)), Vec::new()), None),
-            Place::Inside { token, key, bound } => {
+            Position::Token(token) if *token == lowest => (lowest, (lowest, Vec::new()), None),
+            Position::Token(token) => (*token, (Token(token.0.saturating_add(1)), Vec::new()), None),
+            Position::Inside { token, key, bound } => {
                 let mut next = key.clone();
                 next.push(0);
                 let after = Token(token.0.saturating_sub(1));
@@ -101,13 +101,13 @@ impl Walk {
     }
 
     /// Continues from where it stopped.
-    pub(crate) fn go_on(&mut self, to: &Place) {
+    pub(crate) fn go_on(&mut self, to: &Position) {
         self.is_over = self.to.compare(to, &self.table.clustering_order).is_ge();
         self.to = to.clone();
     }
 
-    /// Whether it stopped at this place, and nothing that it reads has been replaced since.
-    pub(crate) fn can_go_on(&self, from: &Place, store: &TableStore) -> bool {
+    /// Whether it stopped at this position, and nothing that it reads has been replaced since.
+    pub(crate) fn can_go_on(&self, from: &Position, store: &TableStore) -> bool {
         self.is_over && self.to == *from && self.is_current(store)
     }
 
@@ -162,8 +162,8 @@ impl Walk {
     fn clip(&mut self, mut piece: Piece) -> Option<Piece> {
         let block = &mut piece.block;
         let is_behind = match &self.to {
-            Place::Token(to) => block.token > *to,
-            Place::Inside { token, key, bound } => match (block.token, block.key()).cmp(&(*token, &key[..])) {
+            Position::Token(to) => block.token > *to,
+            Position::Inside { token, key, bound } => match (block.token, block.key()).cmp(&(*token, &key[..])) {
                 Ordering::Less => false,
                 Ordering::Greater => true,
                 Ordering::Equal => {

@@ -42,6 +42,16 @@ impl RpcError {
             Self::Remote(error) => error.kind.may_have_run(),
         }
     }
+
+    /// Whether a later attempt may succeed without intervention.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Overloaded | Self::Timeout { .. } | Self::Disconnected { .. } => true,
+            Self::Refused(_) | Self::TooLarge { .. } => false,
+            Self::Remote(error) => error.kind.is_passing(),
+        }
+    }
 }
 
 impl fmt::Display for RpcError {
@@ -103,6 +113,15 @@ impl RemoteErrorKind {
             Self::Expired | Self::UnknownVerb | Self::Stale | Self::Overloaded | Self::Rejected | Self::Refused => {
                 false
             }
+        }
+    }
+
+    /// Whether a later attempt may succeed without intervention.
+    #[must_use]
+    pub fn is_passing(self) -> bool {
+        match self {
+            Self::Overloaded | Self::Expired | Self::AnswerLost | Self::Refused => true,
+            Self::Failed | Self::UnknownVerb | Self::Stale | Self::Rejected => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::tablet_options::TabletOptions;
 use crate::tombstone_gc::TombstoneGc;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use types::{CqlType, UdtType, quote_identifier};
@@ -268,6 +269,30 @@ impl Table {
     pub fn quoted_name(&self) -> String {
         let (keyspace, name) = (quote_identifier(&self.keyspace), quote_identifier(&self.name));
         format!("{keyspace}.{name}")
+    }
+
+    /// Everything by which rows of the table are read from bytes: nodes with the same text read the same rows from the
+    /// same sstable.
+    #[must_use]
+    pub fn columns_text(&self) -> String {
+        let mut text = String::new();
+        for c in &self.columns {
+            let (name, kind, order) = (&c.name, c.kind, if c.descending { "desc" } else { "asc" });
+            let _ = writeln!(
+                text,
+                "{name:?} {} {kind:?} {} {order} {}",
+                c.cql_type, c.position, c.id.0
+            );
+        }
+        for c in &self.dropped {
+            let (name, kind) = (&c.name, c.kind);
+            let _ = writeln!(
+                text,
+                "dropped {name:?} {} {kind:?} {} {}",
+                c.cql_type, c.id.0, c.dropped_at_us
+            );
+        }
+        text
     }
 
     /// Adds a static or regular column and gives it the next id.

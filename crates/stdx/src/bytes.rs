@@ -1,4 +1,4 @@
-//! A big-endian cursor over borrowed bytes.
+//! A big-endian cursor over borrowed bytes, and how to write bytes with their length.
 //!
 //! Every read either advances past what it returned, or fails and leaves the cursor where it was. A failure says where
 //! the bytes ended and how many were needed, so that a decoder adds only the name of what it was reading.
@@ -25,6 +25,13 @@ impl std::fmt::Display for Truncated {
 }
 
 impl std::error::Error for Truncated {}
+
+/// Appends a vint of the length and the bytes. [`Reader::get_sized`] reads them.
+#[inline]
+pub fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
+    vint::put_unsigned(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
 
 /// Reads big-endian values one after the other.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! CRC-32C (Castagnoli), as in RFC 3720, appendix B.4: the checksum of many short messages.
 //!
 //! The processor has an instruction for it that takes eight bytes. A frame of 80 bytes costs a third of what CRC-32
-//! does, for which there is an instruction for long messages only.
+//! does, for which there is an instruction for long messages only. docs/decisions/0010 compares libraries.
 
 /// The checksum of some bytes.
 #[inline]

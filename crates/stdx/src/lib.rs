@@ -1,7 +1,6 @@
-//! What std lacks: varints, byte cursors, checksums, histograms, dates, sizes for people.
+//! What std lacks: varints, byte cursors, checksums, histograms, sizes for people.
 
 pub mod bytes;
-pub mod civil;
 pub mod crc32c;
 pub mod histogram;
 pub mod latencies;

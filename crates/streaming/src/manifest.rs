@@ -13,15 +13,12 @@
 //!
 //! Files are known by their place in the list: no name goes over the wire, so none can lead out of a directory.
 
-use std::fmt::Write;
-
 use replica::{Inheritance, TokenRange};
-use schema::Table;
 use sstable::{Component, FileHosts, RepairRecord, Version};
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 
-use crate::message::{Malformed, component_of, get_flag, get_sized, number_of, put_sized};
+use crate::message::{Malformed, component_of, get_flag, number_of};
 
 /// A file of an sstable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,28 +102,6 @@ impl ListedMarks {
     }
 }
 
-/// What a table's sstables are read by: two nodes that agree on it read the same rows from the same file.
-pub(crate) fn columns_of(table: &Table) -> String {
-    let mut text = String::new();
-    for c in &table.columns {
-        let (name, kind, order) = (&c.name, c.kind, if c.descending { "desc" } else { "asc" });
-        let _ = writeln!(
-            text,
-            "{name:?} {} {kind:?} {} {order} {}",
-            c.cql_type, c.position, c.id.0
-        );
-    }
-    for c in &table.dropped {
-        let (name, kind) = (&c.name, c.kind);
-        let _ = writeln!(
-            text,
-            "dropped {name:?} {} {kind:?} {} {}",
-            c.cql_type, c.id.0, c.dropped_at_us
-        );
-    }
-    text
-}
-
 /// Most sstables of a stream.
 pub(crate) const SSTABLES_MAX: usize = 16 << 10;
 const VERSIONS: [Version; 3] = [Version::Mc, Version::Md, Version::Me];
@@ -160,7 +135,7 @@ impl Manifest {
     }
 
     pub(crate) fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let columns = std::str::from_utf8(get_sized(reader)?).map_err(|_| Malformed("the columns are not text"))?;
+        let columns = std::str::from_utf8(reader.get_sized()?).map_err(|_| Malformed("the columns are not text"))?;
         let mut manifest = Self {
             columns: columns.to_owned(),
             sstables: Vec::new(),

@@ -17,7 +17,7 @@
 use replica::TokenRange;
 use schema::TableId;
 use sstable::Component;
-use stdx::bytes::{Reader, Truncated};
+use stdx::bytes::{Reader, Truncated, put_sized};
 use stdx::vint;
 use types::Token;
 use uuid::Uuid;
@@ -243,16 +243,6 @@ pub(crate) fn component_of(number: u8) -> Result<Component, Malformed> {
     component.copied().ok_or(Malformed("the component is not known"))
 }
 
-pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
-    vint::put_unsigned(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-pub(crate) fn get_sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    let len = usize::try_from(reader.get_vint()?).map_err(|_| Malformed("a length is too long"))?;
-    Ok(reader.get_slice(len)?)
-}
-
 /// What a source answers to [`Open`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Opened {
@@ -324,7 +314,7 @@ impl Refusal {
     /// A reason that only later versions know is a failure.
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let number = reader.get_u8()?;
-        let text = String::from_utf8_lossy(get_sized(reader)?).into_owned();
+        let text = String::from_utf8_lossy(reader.get_sized()?).into_owned();
         let refusal = match number {
             1 => Self::UnknownTable,
             2 => Self::NotHere,

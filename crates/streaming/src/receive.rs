@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crc32fast::Hasher;
-use rpc::{Call, RemoteErrorKind, Rpc, RpcError};
+use rpc::{Call, Rpc, RpcError};
 use runtime::JoinHandle;
 use runtime::fs::{File, OpenOptions};
 use sstable::{Descriptor, Generation};
@@ -81,7 +81,7 @@ impl Asking<'_> {
         for attempt in 0.. {
             match result {
                 Ok(answer) => return Ok(answer),
-                Err(error) if attempt < RETRIES && is_passing(&error) => {}
+                Err(error) if attempt < RETRIES && error.is_passing() => {}
                 Err(error) => return Err(self.unreachable(error)),
             }
             self.stop.or(runtime::sleep(pause)).await?;
@@ -119,21 +119,6 @@ impl First {
             *self = Self::Answered(result);
         }
         matches!(self, Self::Answered(Ok(_)))
-    }
-}
-
-/// Whether a later attempt may succeed.
-fn is_passing(error: &RpcError) -> bool {
-    match error {
-        RpcError::Overloaded | RpcError::Timeout { .. } | RpcError::Disconnected { .. } => true,
-        RpcError::Refused(_) | RpcError::TooLarge { .. } => false,
-        RpcError::Remote(error) => matches!(
-            error.kind,
-            RemoteErrorKind::Overloaded
-                | RemoteErrorKind::Expired
-                | RemoteErrorKind::AnswerLost
-                | RemoteErrorKind::Refused
-        ),
     }
 }
 

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::error::Refusal;
 use crate::kinds;
-use crate::manifest::{ListedFile, ListedMarks, ListedSstable, Manifest, SSTABLES_MAX, columns_of};
+use crate::manifest::{ListedFile, ListedMarks, ListedSstable, Manifest, SSTABLES_MAX};
 use crate::message::{self, GIVEN, Malformed, Open, Opened, Read, StreamId};
 use crate::streams::Streams;
 
@@ -392,7 +392,7 @@ impl Session {
     }
 
     async fn prepare(&self, shard: &Rc<Shard>, store: &Rc<TableStore>, task: &Task) -> Result<Ready, Refusal> {
-        let columns = columns_of(&store.table());
+        let columns = store.table().columns_text();
         let wanted = ExportRequest {
             ranges: &self.open.ranges,
             bytes: self.open.bytes,
@@ -426,7 +426,7 @@ impl Session {
             let of_one = runtime::offload_background(move || list_files(&one)).await;
             listed.push(of_one.map_err(Refusal::Failed)?);
         }
-        if columns != columns_of(&store.table()) {
+        if columns != store.table().columns_text() {
             let reason = "the table was altered while its sstables were copied";
             return Err(Refusal::Failed(reason.to_owned()));
         }

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::CHUNK_BYTES;
 use crate::error::{Refusal, StreamError};
-use crate::manifest::{Manifest, columns_of};
+use crate::manifest::Manifest;
 use crate::message::{self, Malformed, Open, Opened, RANGES_MAX, StreamId};
 use crate::receive::{Asking, descriptor_of, receive};
 use crate::source::remove_dir;
@@ -308,7 +308,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     async fn take(&self, shard: &Rc<Shard>, open: &Open, incoming: &Path) -> Result<(usize, PulledFrom), StreamError> {
         let (ranges, manifest) = self.list(open).await?;
-        if manifest.columns != columns_of(&self.store.table()) {
+        if manifest.columns != self.store.table().columns_text() {
             return Err(StreamError::SchemaDiffers);
         }
         let bytes = manifest.bytes();

@@ -1,5 +1,5 @@
-//! What tests of several crates share: the runner of the text-driven suites (input text, expected answer), and
-//! [`seeds`].
+//! What tests of several crates share: the runner of the text-driven suites (input text, expected answer), [`seeds`],
+//! and [`linearizable`], the checker of histories.
 //!
 //! A suite is a text file. It consists of cases; each is an input, a line `----` and the expected answer:
 //!
@@ -20,6 +20,7 @@
 //! differs, by file and line. With `CETO_REWRITE` in the environment it writes the answers into the file instead:
 //! `CETO_REWRITE=1 cargo test -p CRATE`, or `./dev rewrite`. Read the difference before you commit it.
 
+pub mod linearizable;
 mod seeds;
 
 pub use seeds::seeds;

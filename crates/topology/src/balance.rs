@@ -29,13 +29,13 @@
 mod cluster;
 mod convert;
 mod copies;
-mod goal;
 mod level;
 mod nodes;
 mod planner;
 mod resize;
 mod shards;
 mod survey;
+mod target;
 mod unmet;
 
 use crate::node::{NodeNumber, Topology};

@@ -1,6 +1,6 @@
 //! Dates, times of day and timestamps as text.
 //!
-//! The calendar is the Gregorian one before its invention too, and has a year 0, as in ISO 8601.
+//! The calendar is that of [`crate::civil`].
 //!
 //! ```text
 //! date      = [+-] year - month - day
@@ -13,8 +13,7 @@
 
 use std::fmt::Write as _;
 
-use stdx::civil::{date_of, days_in_month, days_of};
-
+use crate::civil::{date_of, days_of, days_of_last_until};
 use crate::zone;
 
 /// The serialised form of 1970-01-01.
@@ -31,7 +30,8 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
     let lacks_sign = cursor.is_long_year_without_sign();
     let (year, month, day) = cursor.date(2)?;
-    (!lacks_sign && cursor.rest.is_empty() && day <= days_in_month(year, month)).then(|| days_of(year, month, day))
+    let is_whole = !lacks_sign && cursor.rest.is_empty();
+    is_whole.then(|| days_of(year, month, day)).flatten()
 }
 
 /// Nanoseconds since midnight.
@@ -62,7 +62,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     if is_short && text.starts_with(['-', '+']) {
         return None;
     }
-    let days = days_of(year, month, day.min(days_in_month(year, month)));
+    let days = days_of_last_until(year, month, day)?;
     let has_time = cursor.rest.starts_with('T')
         || cursor
             .rest

@@ -9,6 +9,7 @@
 //! and orders before all others.
 
 mod calendar;
+pub mod civil;
 mod collection;
 mod compare;
 mod cql_type;

@@ -18,11 +18,11 @@ use std::borrow::Cow;
 use paxos::{BALLOT_BYTES, Ballot, Promise, Proposal};
 use schema::{Table, TableId};
 use smallvec::SmallVec;
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use uuid::Uuid;
 
-use crate::message::{Answer, Extent, Malformed, ReadCommand, put_sized, sized};
+use crate::message::{Answer, Extent, Malformed, ReadCommand, sized};
 
 impl From<paxos::Malformed> for Malformed {
     fn from(malformed: paxos::Malformed) -> Self {

@@ -18,13 +18,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use mutation::{Bound, BoundKind};
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use topology::{Consistency, Unavailable};
 use types::Token;
 
 use super::{Malformed, ResumePoint, Span, StepFound, Work, step};
-use crate::message::put_sized;
 use crate::{Coordinator, CoordinatorError, Tally};
 
 /// The format of requests.

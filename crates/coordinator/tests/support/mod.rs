@@ -12,7 +12,6 @@
 
 #![allow(dead_code, missing_docs, reason = "each test file uses its part of the cluster")]
 
-pub mod linearizable;
 mod process;
 
 use std::cell::RefCell;

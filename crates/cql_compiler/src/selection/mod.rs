@@ -5,7 +5,7 @@ mod names;
 
 use cql::ast::{AliasedSelector, Select, Selection as AstSelection, Selector, Term};
 use plan::function::{Aggregate, Assignment, Operation};
-use plan::selection::{AggregateCall, Expression, GroupFunction, Item, Selection, Wanted};
+use plan::selection::{AggregateCall, ElementTimes, Expression, GroupFunction, Item, Selection};
 use plan::{Operand, ResultColumn};
 use schema::{Column, ColumnKind, Schema, Table};
 use types::CqlType;
@@ -399,10 +399,10 @@ impl Compiler<'_, '_> {
         };
         let times = Expression::OfCells {
             is_ttl: function == "ttl",
-            wanted: match &cells {
-                Expression::Element { .. } => Wanted::One,
-                _ if function == "maxwritetime" => Wanted::Latest,
-                _ => Wanted::All,
+            selected: match &cells {
+                Expression::Element { .. } => ElementTimes::One,
+                _ if function == "maxwritetime" => ElementTimes::Latest,
+                _ => ElementTimes::All,
             },
             cells: Box::new(cells),
         };

@@ -14,8 +14,7 @@
 //! statement.
 
 use num_bigint::BigInt;
-use stdx::bytes::{Reader, Truncated};
-use stdx::vint;
+use stdx::bytes::{Reader, Truncated, put_sized};
 use types::Decimal;
 
 use super::aggregate::{Accumulator, Aggregate, Total};
@@ -181,11 +180,6 @@ fn decimal(reader: &mut Reader<'_>) -> Result<Decimal, Truncated> {
     let scale = i32::from_le_bytes(reader.get_array()?);
     let unscaled = BigInt::from_signed_bytes_be(reader.get_sized()?);
     Ok(Decimal { unscaled, scale })
-}
-
-fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
-    vint::put_unsigned(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]

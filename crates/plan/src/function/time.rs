@@ -1,6 +1,6 @@
 //! Functions of time: sums of moments and durations, and conversions between the types that hold a moment.
 
-use stdx::civil::{date_of, days_in_month, days_of};
+use types::civil::{date_of, days_of_last_until};
 use types::{CqlType, Duration, timeuuid};
 use uuid::Uuid;
 
@@ -11,12 +11,11 @@ const NANOS_PER_MILLI: i64 = 1_000_000;
 /// The serialised date of 1970-01-01.
 const EPOCH_DAY: i64 = 1 << 31;
 
-/// The day with the same number some months later; in a shorter month, its last day.
-fn plus_months(days: i64, months: i64) -> i64 {
+/// The day with the same number some months later; in a shorter month, its last day. None beyond the calendar.
+fn plus_months(days: i64, months: i64) -> Option<i64> {
     let (year, month, day) = date_of(days);
-    let count = year * 12 + (month - 1) + months;
-    let (year, month) = (count.div_euclid(12), count.rem_euclid(12) + 1);
-    days_of(year, month, day.min(days_in_month(year, month)))
+    let count = (year * 12 + (month - 1)).checked_add(months)?;
+    days_of_last_until(count.div_euclid(12), count.rem_euclid(12) + 1, day)
 }
 
 fn signed(duration: Duration, is_taken: bool) -> (i64, i64, i64) {
@@ -39,9 +38,8 @@ pub(crate) fn add_to_timestamp(bytes: &[u8], duration: Duration, is_taken: bool)
         ));
     }
     let (months, days, nanos) = signed(duration, is_taken);
-    let day = plus_months(millis.div_euclid(MILLIS_PER_DAY), months) + days;
-    let sum = day
-        .checked_mul(MILLIS_PER_DAY)
+    let sum = plus_months(millis.div_euclid(MILLIS_PER_DAY), months)
+        .and_then(|day| (day + days).checked_mul(MILLIS_PER_DAY))
         .and_then(|sum| sum.checked_add(millis.rem_euclid(MILLIS_PER_DAY)))
         .and_then(|sum| sum.checked_add(nanos / NANOS_PER_MILLI))
         .ok_or("the timestamp is out of range")?;
@@ -57,8 +55,9 @@ pub(crate) fn add_to_date(bytes: &[u8], duration: Duration, is_taken: bool) -> R
         .map(u32::from_be_bytes)
         .map_err(|_| "the date is malformed")?;
     let (months, days, _) = signed(duration, is_taken);
-    let day = plus_months(i64::from(date) - EPOCH_DAY, months) + days;
-    let date = u32::try_from(day + EPOCH_DAY).map_err(|_| "the date is out of range")?;
+    let date = plus_months(i64::from(date) - EPOCH_DAY, months)
+        .and_then(|day| u32::try_from(day + days + EPOCH_DAY).ok())
+        .ok_or("the date is out of range")?;
     Ok(date.to_be_bytes().to_vec())
 }
 
@@ -199,10 +198,7 @@ fn floor_time(moment: &[u8], duration: Duration) -> Result<Option<Vec<u8>>, Prob
 fn floor_millis(millis: i64, start: i64, duration: Duration) -> Option<i64> {
     let step = |n: i64| -> Option<i64> {
         let months = i64::from(duration.months).checked_mul(n)?;
-        if months.abs() > 12 * 1_000_000_000 {
-            return None;
-        }
-        let day = plus_months(start.div_euclid(MILLIS_PER_DAY), months)
+        let day = plus_months(start.div_euclid(MILLIS_PER_DAY), months)?
             .checked_add(i64::from(duration.days).checked_mul(n)?)?;
         day.checked_mul(MILLIS_PER_DAY)?
             .checked_add(start.rem_euclid(MILLIS_PER_DAY))?

@@ -35,7 +35,7 @@ pub(super) struct Input<'a> {
 
 /// Which of the elements' times are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum ElementTimes {
     /// That of the one element.
     One,
     /// Those of all, as a list.
@@ -76,7 +76,7 @@ pub enum Expression {
         /// How long they have to live.
         is_ttl: bool,
         /// Which of them are selected.
-        wanted: Wanted,
+        selected: ElementTimes,
     },
     /// A value that is null when a part of the row is.
     WhenThere {
@@ -265,11 +265,15 @@ impl Expression {
                 bytes.map(Cow::Owned)
             }
             Self::Cells(column) => input.row.and_then(|row| row.cells(*column)).map(Cow::Borrowed),
-            Self::OfCells { cells, is_ttl, wanted } => {
+            Self::OfCells {
+                cells,
+                is_ttl,
+                selected,
+            } => {
                 let Some(cells) = cells.eval(input)? else {
                     return Ok(None);
                 };
-                of_cells(&cells, *is_ttl, *wanted).map(Cow::Owned)
+                of_cells(&cells, *is_ttl, *selected).map(Cow::Owned)
             }
             Self::WhenThere { part, value } => match part.eval(input)? {
                 Some(_) => value.eval(input)?,
@@ -330,8 +334,8 @@ fn time_of(times: &[u8], is_ttl: bool) -> Option<Vec<u8>> {
     }
 }
 
-fn of_cells(cells: &[u8], is_ttl: bool, wanted: Wanted) -> Option<Vec<u8>> {
-    if wanted == Wanted::One {
+fn of_cells(cells: &[u8], is_ttl: bool, selected: ElementTimes) -> Option<Vec<u8>> {
+    if selected == ElementTimes::One {
         return time_of(cells, is_ttl);
     }
     let all = MapIter::new(cells).into_iter().flatten().flatten();
@@ -339,9 +343,9 @@ fn of_cells(cells: &[u8], is_ttl: bool, wanted: Wanted) -> Option<Vec<u8>> {
     if times.is_empty() {
         return None;
     }
-    match wanted {
-        Wanted::One | Wanted::All => Some(list_with_nulls(&times)),
-        Wanted::Latest => {
+    match selected {
+        ElementTimes::One | ElementTimes::All => Some(list_with_nulls(&times)),
+        ElementTimes::Latest => {
             let number = |time: &Cow<'_, [u8]>| time.first_chunk().copied().map(i64::from_be_bytes);
             let latest = times.iter().flatten().filter_map(number).max();
             latest.map(|latest| latest.to_be_bytes().to_vec())

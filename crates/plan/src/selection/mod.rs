@@ -19,7 +19,7 @@ use crate::restrict::no_column;
 use crate::row::Row;
 use crate::sink::RowSink;
 
-pub use expression::{Expression, Wanted};
+pub use expression::{ElementTimes, Expression};
 use expression::{Input, Uses};
 pub use partial::{get_value, put_value};
 

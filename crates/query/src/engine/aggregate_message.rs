@@ -18,7 +18,7 @@
 
 use coordinator::near::{Malformed, get_replicas_error, put_replicas_error};
 use plan::{Execution, FunctionFailure, OwnedBound};
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use topology::Consistency;
 use uuid::Uuid;
@@ -35,11 +35,6 @@ pub(super) struct AggregateMessage {
     pub(super) plan: Vec<u8>,
     pub(super) run: Execution,
     pub(super) level: Consistency,
-}
-
-pub(super) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
-    vint::put_unsigned(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
 }
 
 fn text(reader: &mut Reader<'_>) -> Result<String, Malformed> {

@@ -10,14 +10,13 @@
 use plan::selection::{AggregateState, get_value, put_value};
 use plan::{RowSink, SelectPlan};
 use schema::TableId;
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use types::Comparator;
 
 use super::Engine;
 use coordinator::near::Malformed;
 
-use super::aggregate_message::put_sized;
 use super::page::Consumer;
 
 /// Memory that the groups of one page may take before they are given to it.

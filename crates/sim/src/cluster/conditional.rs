@@ -2,7 +2,7 @@
 //!
 //! Each partition has two rows, and is asked for at one of SERIAL and LOCAL_SERIAL always, by nodes of one datacenter
 //! in the second case, because the two do not see each other. All that clients see of a partition must fit one order
-//! ([`super::linearizable`]).
+//! ([`testkit::linearizable`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use super::clients::{
 };
 use super::clients::{WRITE_FAILURE, WRITE_TIMEOUT};
 use super::history::Level;
-use super::linearizable::{self, Change, Operation, ROWS, Requires};
 use crate::client::{Answer, Client};
 use crate::decode::Rows;
 use crate::model::Value;
+use testkit::linearizable::{self, Change, Operation, ROWS, Requires};
 
 /// Most partitions; those with an odd number at LOCAL_SERIAL.
 pub(crate) const PARTITIONS: usize = 16;

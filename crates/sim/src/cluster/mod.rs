@@ -26,7 +26,6 @@ mod faults;
 pub mod history;
 mod last_look;
 mod layout;
-pub mod linearizable;
 mod machines;
 mod operator;
 mod placement;

@@ -11,7 +11,7 @@
 use mutation::dates::durable_expiry;
 use mutation::{Column, PartitionBlock, RowView, Tombstone};
 use schema::{CellLayout, ColumnKind, RowLayout, Successor, Table};
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use types::{CqlType, partition_key_from_marshal_name, partition_key_marshal_name};
 
@@ -198,20 +198,14 @@ fn sort_columns(columns: &mut [HeaderColumn]) {
     columns.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.name.cmp(&b.name)));
 }
 
-fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
-    vint::put_unsigned(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-fn get_sized<'a>(r: &mut Reader<'a>) -> Result<&'a str, Damage> {
+fn get_text<'a>(r: &mut Reader<'a>) -> Result<&'a str, Damage> {
     let at = r.at();
-    let len = usize::try_from(r.get_vint()?).unwrap_or(usize::MAX);
-    std::str::from_utf8(r.get_slice(len)?).map_err(|_| Damage::new(at, "text in UTF-8"))
+    std::str::from_utf8(r.get_sized()?).map_err(|_| Damage::new(at, "text in UTF-8"))
 }
 
 fn get_type(r: &mut Reader<'_>) -> Result<(CqlType, bool), Damage> {
     let at = r.at();
-    let text = get_sized(r)?;
+    let text = get_text(r)?;
     CqlType::from_marshal_name(text).map_err(|e| Damage::new(at, format!("the class of a type of CQL: {e}")))
 }
 
@@ -282,7 +276,7 @@ impl SerializationHeader {
             ttl,
         };
         let at = r.at();
-        let partition_key = partition_key_from_marshal_name(get_sized(r)?)
+        let partition_key = partition_key_from_marshal_name(get_text(r)?)
             .map_err(|e| Damage::new(at, format!("the class of a partition key: {e}")))?;
         let mut clustering = Vec::new();
         for _ in 0..r.get_vint()? {
@@ -291,7 +285,7 @@ impl SerializationHeader {
         let mut both = [Vec::new(), Vec::new()];
         for columns in &mut both {
             for _ in 0..r.get_vint()? {
-                let name = get_sized(r)?.to_owned();
+                let name = get_text(r)?.to_owned();
                 let (cql_type, _) = get_type(r)?;
                 columns.push(HeaderColumn { name, cql_type });
             }

@@ -116,7 +116,7 @@ pub(super) fn key(types: &[CqlType], bytes: &[u8]) -> String {
 }
 
 fn date_time(seconds: i64, separator: char) -> String {
-    let (year, month, day) = stdx::civil::date_of(seconds.div_euclid(86_400));
+    let (year, month, day) = types::civil::date_of(seconds.div_euclid(86_400));
     let s = seconds.rem_euclid(86_400);
     format!(
         "{year:04}-{month:02}-{day:02}{separator}{:02}:{:02}:{:02}",

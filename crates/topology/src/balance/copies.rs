@@ -13,9 +13,9 @@
 
 use smallvec::SmallVec;
 
-use super::goal::{Bounds, Goal, Pool};
 use super::planner::{Planner, Receiver, mix, ordered};
 use super::survey::{BASE_BYTES, RackCounts, Work};
+use super::target::{Bounds, Pool, ReplicationTarget};
 use super::unmet::UnmetReason;
 use super::{Role, Step};
 use crate::movement::targets;
@@ -55,10 +55,10 @@ enum Blocked {
     Limits,
 }
 
-/// One tablet, and what its goal means for it.
+/// One tablet, and what its target means for it.
 struct Tablet<'p> {
     id: u32,
-    goal: &'p Goal<'p>,
+    target: &'p ReplicationTarget<'p>,
     replicas: &'p [Replica],
     /// The copies that stay.
     counts: RackCounts,
@@ -82,7 +82,7 @@ impl PoolView<'_> {
     fn bounds(&self, tablet: &Tablet<'_>, rack: u32) -> (u16, u16) {
         match &self.own {
             Some(bounds) => bounds.of(rack),
-            None => (tablet.goal.low[rack as usize], tablet.goal.high[rack as usize]),
+            None => (tablet.target.low[rack as usize], tablet.target.high[rack as usize]),
         }
     }
 }
@@ -215,18 +215,18 @@ impl Planner<'_> {
     }
 
     fn decide(&self, id: u32, unmet: &mut Vec<UnmetReason>) -> Decision {
-        let Some(goal) = self.goal(id) else {
+        let Some(target) = self.target(id) else {
             return Decision::Nothing;
         };
         let replicas = self.tablets.replicas(id);
         let tablet = Tablet {
             id,
-            goal,
+            target,
             replicas,
             counts: self.rack_counts(replicas),
             idle: self.idle_racks(replicas),
         };
-        let pools: SmallVec<[PoolView<'_>; 4]> = goal.pools.iter().map(|pool| self.view(&tablet, pool)).collect();
+        let pools: SmallVec<[PoolView<'_>; 4]> = target.pools.iter().map(|pool| self.view(&tablet, pool)).collect();
         for stage in [Self::replace, Self::replicate, Self::drain, Self::spread] {
             let decision = stage(self, &tablet, &pools, unmet);
             if !matches!(decision, Decision::Nothing) {
@@ -238,19 +238,19 @@ impl Planner<'_> {
 
     fn view<'p>(&self, tablet: &Tablet<'p>, pool: &'p Pool) -> PoolView<'p> {
         let idle_here = tablet.idle.iter().filter(|rack| pool.racks.contains(rack)).count() as u16;
-        let own = (idle_here > 0).then(|| tablet.goal.bounds_with(&self.cluster, pool, &tablet.idle));
-        let is_everywhere = *tablet.goal.replication == Replication::Everywhere;
+        let own = (idle_here > 0).then(|| tablet.target.bounds_with(&self.cluster, pool, &tablet.idle));
+        let is_everywhere = *tablet.target.replication == Replication::Everywhere;
         PoolView {
             pool,
             factor: pool.factor + if is_everywhere { idle_here } else { 0 },
             possible: own.as_ref().map_or(pool.possible, |b| b.possible),
-            copies: self.copies_in(tablet.goal, pool, tablet.replicas),
+            copies: self.copies_in(tablet.target, pool, tablet.replicas),
             own,
         }
     }
 
     fn pool_of<'v, 'p>(&self, tablet: &Tablet<'p>, pools: &'v [PoolView<'p>], node: NodeNumber) -> &'v PoolView<'p> {
-        &pools[tablet.goal.pool_of_rack[self.cluster.node(node).rack as usize] as usize]
+        &pools[tablet.target.pool_of_rack[self.cluster.node(node).rack as usize] as usize]
     }
 
     fn replace(&self, tablet: &Tablet<'_>, pools: &[PoolView<'_>], unmet: &mut Vec<UnmetReason>) -> Decision {
@@ -326,7 +326,7 @@ impl Planner<'_> {
                 }
             }
         }
-        let lacks = pools.iter().any(|p| p.copies < p.factor) || !tablet.goal.lacks.is_empty();
+        let lacks = pools.iter().any(|p| p.copies < p.factor) || !tablet.target.lacks.is_empty();
         for pool in pools.iter().filter(|p| p.copies > p.factor) {
             if pool.factor == 0 && lacks {
                 continue;

@@ -71,7 +71,7 @@ impl Planner<'_> {
         }
         let mut items = vec![Vec::new(); bins.len()];
         for tablet in 0..self.tablets.count() {
-            if !self.tablets.is_free(tablet) || self.goal(tablet).is_none() {
+            if !self.tablets.is_free(tablet) || self.target(tablet).is_none() {
                 continue;
             }
             let weight = match metric {

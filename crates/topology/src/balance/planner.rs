@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use stdx::random::scramble;
 
 use super::cluster::Cluster;
-use super::goal::Goal;
 use super::survey::{BASE_BYTES, Tablets};
+use super::target::ReplicationTarget;
 use super::unmet::UnmetCounts;
 use super::{Deviation, Limits, NodeInput, Options, Relocation, Step, TableInput};
 use crate::node::Topology;
@@ -17,9 +17,9 @@ pub(super) struct Planner<'a> {
     pub(super) options: Options,
     pub(super) tablets: Tablets<'a>,
     pub(super) cluster: Cluster,
-    pub(super) goals: Vec<Goal<'a>>,
-    /// The goal of each table.
-    pub(super) goal_of: Vec<usize>,
+    pub(super) targets: Vec<ReplicationTarget<'a>>,
+    /// The target of each table.
+    pub(super) target_of: Vec<usize>,
     pub(super) steps: Vec<Step>,
     pub(super) relocations: Vec<Relocation>,
     pub(super) unmet: UnmetCounts,
@@ -48,21 +48,21 @@ impl<'a> Planner<'a> {
         options: &Options,
     ) -> Self {
         let cluster = Cluster::new(topology, nodes, limits, options);
-        let mut goals: Vec<Goal<'a>> = Vec::new();
-        let mut goal_of = Vec::with_capacity(tables.len());
+        let mut targets: Vec<ReplicationTarget<'a>> = Vec::new();
+        let mut target_of = Vec::with_capacity(tables.len());
         for table in tables {
-            let known = goals.iter().position(|g| g.replication == table.replication);
-            goal_of.push(known.unwrap_or_else(|| {
-                goals.push(Goal::new(table.replication, &cluster));
-                goals.len() - 1
+            let known = targets.iter().position(|g| g.replication == table.replication);
+            target_of.push(known.unwrap_or_else(|| {
+                targets.push(ReplicationTarget::new(table.replication, &cluster));
+                targets.len() - 1
             }));
         }
         Self {
             options: *options,
             tablets: Tablets::new(tables),
             cluster,
-            goals,
-            goal_of,
+            targets,
+            target_of,
             steps: Vec::new(),
             relocations: Vec::new(),
             unmet: UnmetCounts::default(),
@@ -72,17 +72,17 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The goal of a tablet's table; None for tables that have no copies elsewhere.
-    pub(super) fn goal(&self, tablet: u32) -> Option<&Goal<'a>> {
-        let goal = &self.goals[self.goal_of[self.tablets.table(tablet)]];
-        (*goal.replication != Replication::Local).then_some(goal)
+    /// The target of a tablet's table; None for tables that have no copies elsewhere.
+    pub(super) fn target(&self, tablet: u32) -> Option<&ReplicationTarget<'a>> {
+        let target = &self.targets[self.target_of[self.tablets.table(tablet)]];
+        (*target.replication != Replication::Local).then_some(target)
     }
 
     /// Computes each holder's fair share of the bytes and the load that all copies have when every table has its
     /// replication.
     pub(super) fn set_shares(&mut self) {
-        for goal in &self.goals {
-            goal.add_shares(&mut self.cluster);
+        for target in &self.targets {
+            target.add_shares(&mut self.cluster);
         }
         self.scale_shares();
     }

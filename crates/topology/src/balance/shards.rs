@@ -60,7 +60,7 @@ impl Planner<'_> {
             items.push(vec![Vec::new(); usize::from(self.cluster.nodes[*node].shards)]);
         }
         for tablet in 0..self.tablets.count() {
-            if !self.tablets.is_free(tablet) || self.goal(tablet).is_none() {
+            if !self.tablets.is_free(tablet) || self.target(tablet).is_none() {
                 continue;
             }
             let weight = match metric {

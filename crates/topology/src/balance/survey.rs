@@ -3,8 +3,8 @@
 
 use smallvec::SmallVec;
 
-use super::goal::{Goal, Pool, stays};
 use super::planner::Planner;
+use super::target::{Pool, ReplicationTarget, stays};
 use super::{Conversion, Role, TableInput};
 use crate::tablet_map::{Boundaries, Replica, Selector, Stage, TabletId};
 
@@ -182,8 +182,8 @@ impl Planner<'_> {
         }
         // The fewest live copies first.
         work.lost.sort_unstable();
-        for (at, goal) in self.goal_of.iter().enumerate() {
-            for reason in &self.goals[*goal].lacks {
+        for (at, target) in self.target_of.iter().enumerate() {
+            for reason in &self.targets[*target].lacks {
                 self.unmet
                     .add(at, reason.clone(), self.tablets.of_table(at).len() as u32);
             }
@@ -222,9 +222,9 @@ impl Planner<'_> {
     fn count_tablet(&mut self, tablet: u32) {
         let (bytes, load) = (self.tablets.bytes(tablet), self.tablets.load(tablet));
         let replicas = self.tablets.replicas(tablet);
-        let goal = &mut self.goals[self.goal_of[self.tablets.table(tablet)]];
-        goal.bytes += bytes;
-        goal.load += load;
+        let target = &mut self.targets[self.target_of[self.tablets.table(tablet)]];
+        target.bytes += bytes;
+        target.load += load;
         for replica in replicas {
             let index = self.cluster.index(replica.node);
             let node = &mut self.cluster.nodes[index];
@@ -232,7 +232,7 @@ impl Planner<'_> {
             node.load += load;
             let shard = node.shard_index(replica.shard);
             if matches!(node.role, Role::Idle | Role::Down) {
-                let kept = goal.kept.entry(index).or_default();
+                let kept = target.kept.entry(index).or_default();
                 kept.bytes += bytes;
                 kept.load += load;
             }
@@ -243,7 +243,7 @@ impl Planner<'_> {
 
     /// Finds what a tablet lacks most.
     pub(super) fn sort_into(&self, tablet: u32, work: &mut Work) {
-        let Some(goal) = self.goal(tablet) else { return };
+        let Some(target) = self.target(tablet) else { return };
         let replicas = self.tablets.replicas(tablet);
         let (mut lost, mut drains, mut idle) = (false, false, false);
         for replica in replicas {
@@ -260,24 +260,24 @@ impl Planner<'_> {
             work.lost.push((u16::try_from(live).unwrap_or(u16::MAX), tablet));
             return;
         }
-        let has_number = |pool: &Pool| self.copies_in(goal, pool, replicas) == pool.factor;
-        if !goal.pools.iter().all(has_number) {
+        let has_number = |pool: &Pool| self.copies_in(target, pool, replicas) == pool.factor;
+        if !target.pools.iter().all(has_number) {
             work.replication.push(tablet);
         } else if drains {
             work.drain.push(tablet);
-        } else if !self.is_spread(goal, replicas, idle) && !self.tablets.aligns(self.tablets.table(tablet)) {
+        } else if !self.is_spread(target, replicas, idle) && !self.tablets.aligns(self.tablets.table(tablet)) {
             work.spread.push(tablet);
         }
     }
 
     /// The copies of a tablet in a pool, whether they stay or not.
-    pub(super) fn copies_in(&self, goal: &Goal<'_>, pool: &Pool, replicas: &[Replica]) -> u16 {
+    pub(super) fn copies_in(&self, target: &ReplicationTarget<'_>, pool: &Pool, replicas: &[Replica]) -> u16 {
         if pool.datacenter.is_none() {
             return replicas.len() as u16;
         }
         let is_here = |r: &&Replica| {
             let rack = self.cluster.node(r.node).rack as usize;
-            goal.pools[goal.pool_of_rack[rack] as usize].datacenter == pool.datacenter
+            target.pools[target.pool_of_rack[rack] as usize].datacenter == pool.datacenter
         };
         replicas.iter().filter(is_here).count() as u16
     }
@@ -302,17 +302,17 @@ impl Planner<'_> {
     pub(super) fn is_well_spread(&self, tablet: u32) -> bool {
         let replicas = self.tablets.replicas(tablet);
         let has_idle = !self.idle_racks(replicas).is_empty();
-        self.goal(tablet)
-            .is_none_or(|goal| self.is_spread(goal, replicas, has_idle))
+        self.target(tablet)
+            .is_none_or(|target| self.is_spread(target, replicas, has_idle))
     }
 
     /// Whether racks have neither fewer nor more copies than they should.
-    fn is_spread(&self, goal: &Goal<'_>, replicas: &[Replica], has_idle: bool) -> bool {
+    fn is_spread(&self, target: &ReplicationTarget<'_>, replicas: &[Replica], has_idle: bool) -> bool {
         let counts = self.rack_counts(replicas);
         if has_idle {
             let idle = self.idle_racks(replicas);
-            return goal.pools.iter().all(|pool| {
-                let bounds = goal.bounds_with(&self.cluster, pool, &idle);
+            return target.pools.iter().all(|pool| {
+                let bounds = target.bounds_with(&self.cluster, pool, &idle);
                 let here = counts.iter().filter(|(rack, _)| pool.racks.contains(rack));
                 let mut low = 0;
                 let mut fits = true;
@@ -324,9 +324,9 @@ impl Planner<'_> {
                 fits && low >= bounds.low_total
             });
         }
-        let fits = |(rack, count): &(u32, u16)| *count <= goal.high[*rack as usize];
-        let low = |(rack, count): &(u32, u16)| u32::from(*count.min(&goal.low[*rack as usize]));
-        let lows: u32 = goal.pools.iter().map(|p| u32::from(p.low_total)).sum();
+        let fits = |(rack, count): &(u32, u16)| *count <= target.high[*rack as usize];
+        let low = |(rack, count): &(u32, u16)| u32::from(*count.min(&target.low[*rack as usize]));
+        let lows: u32 = target.pools.iter().map(|p| u32::from(p.low_total)).sum();
         counts.iter().all(fits) && counts.iter().map(low).sum::<u32>() >= lows
     }
 
@@ -335,8 +335,10 @@ impl Planner<'_> {
         if from == to {
             return true;
         }
-        let Some(goal) = self.goal(tablet) else { return false };
-        if goal.pool_of_rack[from as usize] != goal.pool_of_rack[to as usize] {
+        let Some(target) = self.target(tablet) else {
+            return false;
+        };
+        if target.pool_of_rack[from as usize] != target.pool_of_rack[to as usize] {
             return false;
         }
         let replicas = self.tablets.replicas(tablet);
@@ -344,11 +346,11 @@ impl Planner<'_> {
         let count = |rack: u32| counts.iter().find(|(r, _)| *r == rack).map_or(0, |(_, count)| *count);
         let idle = self.idle_racks(replicas);
         let (low, high) = if idle.is_empty() {
-            (goal.low[from as usize], goal.high[to as usize])
+            (target.low[from as usize], target.high[to as usize])
         } else {
             // The bounds by which copies are spread, or the two would undo each other.
-            let pool = &goal.pools[goal.pool_of_rack[from as usize] as usize];
-            let bounds = goal.bounds_with(&self.cluster, pool, &idle);
+            let pool = &target.pools[target.pool_of_rack[from as usize] as usize];
+            let bounds = target.bounds_with(&self.cluster, pool, &idle);
             (bounds.of(from).0, bounds.of(to).1)
         };
         count(from) > low && count(to) < high

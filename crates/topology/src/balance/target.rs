@@ -15,7 +15,7 @@ use super::unmet::UnmetReason;
 use crate::replication::{Copies, Replication};
 
 /// A replication, with all tables that have it.
-pub(super) struct Goal<'a> {
+pub(super) struct ReplicationTarget<'a> {
     pub(super) replication: &'a Replication,
     pub(super) pools: Vec<Pool>,
     /// The pool of each rack.
@@ -67,10 +67,10 @@ impl Bounds {
     }
 }
 
-impl<'a> Goal<'a> {
+impl<'a> ReplicationTarget<'a> {
     pub(super) fn new(replication: &'a Replication, cluster: &Cluster) -> Self {
         let racks = cluster.racks.len();
-        let mut goal = Self {
+        let mut target = Self {
             replication,
             pools: Vec::new(),
             pool_of_rack: vec![0; racks],
@@ -84,17 +84,17 @@ impl<'a> Goal<'a> {
         let all = 0..cluster.racks.len() as u32;
         match replication {
             Replication::Local => {}
-            Replication::Simple { factor } => goal.add_pool(cluster, None, all.collect(), &Copies::Count(*factor)),
+            Replication::Simple { factor } => target.add_pool(cluster, None, all.collect(), &Copies::Count(*factor)),
             Replication::Everywhere => {
                 let able = cluster.racks.iter().map(|r| u32::from(r.able)).sum::<u32>();
                 let factor = u16::try_from(able).unwrap_or(u16::MAX);
-                goal.add_pool(cluster, None, all.collect(), &Copies::Count(factor));
+                target.add_pool(cluster, None, all.collect(), &Copies::Count(factor));
             }
             Replication::NetworkTopology(factors) => {
                 for (at, name) in (0..).zip(&cluster.datacenters) {
                     let here = all.clone().filter(|r| cluster.racks[*r as usize].datacenter == at);
                     let copies = factors.get(name).cloned().unwrap_or(Copies::Count(0));
-                    goal.add_pool(cluster, Some(at), here.collect(), &copies);
+                    target.add_pool(cluster, Some(at), here.collect(), &copies);
                 }
                 let unknown = factors.iter().filter(|(name, copies)| {
                     copies.number() > 0 && !cluster.datacenters.iter().any(|known| known == *name)
@@ -102,10 +102,10 @@ impl<'a> Goal<'a> {
                 let lacks = unknown.map(|(name, _)| UnmetReason::UnknownDatacenter {
                     datacenter: name.clone(),
                 });
-                goal.lacks.extend(lacks);
+                target.lacks.extend(lacks);
             }
         }
-        goal
+        target
     }
 
     fn add_pool(&mut self, cluster: &Cluster, datacenter: Option<u32>, racks: Vec<u32>, copies: &Copies) {
@@ -185,7 +185,7 @@ impl<'a> Goal<'a> {
         }
     }
 
-    /// Adds the fair share of this goal's bytes and load to each holder.
+    /// Adds the fair share of this target's bytes and load to each holder.
     pub(super) fn add_shares(&self, cluster: &mut Cluster) {
         for pool in self.pools.iter().filter(|p| p.possible > 0) {
             self.add_pool_shares(

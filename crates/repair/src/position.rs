@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 
 use mutation::{Bound, BoundKind, PartitionBlock};
 use schema::ClusteringOrder;
-use stdx::bytes::Reader;
+use stdx::bytes::{Reader, put_sized};
 use types::Token;
 
-use crate::message::{Malformed, get_sized, put_sized};
+use crate::message::Malformed;
 
-/// A place between two units of a table.
+/// A position between two units of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Position {
     /// After all partitions of a token.
     Token(Token),
     /// Inside a partition, or at its end.
@@ -29,7 +29,7 @@ const TOKEN: u8 = 0;
 const BEFORE: u8 = 1;
 const AFTER: u8 = 2;
 
-impl Place {
+impl Position {
     /// Where a block ends.
     pub(crate) fn behind(block: &PartitionBlock) -> Self {
         Self::Inside {
@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    /// Which of two places comes first.
+    /// Which of two positions comes first.
     pub(crate) fn compare(&self, other: &Self, order: &ClusteringOrder) -> Ordering {
         self.token().cmp(&other.token()).then_with(|| match (self, other) {
             (Self::Token(_), Self::Token(_)) => Ordering::Equal,
@@ -96,13 +96,13 @@ impl Place {
             TOKEN => return Ok(Self::Token(token)),
             BEFORE => BoundKind::Before,
             AFTER => BoundKind::After,
-            _ => return Err(Malformed("the place is of no known kind")),
+            _ => return Err(Malformed("the position is of no known kind")),
         };
         Ok(Self::Inside {
             token,
-            key: get_sized(reader)?.to_vec(),
+            key: reader.get_sized()?.to_vec(),
             bound: Bound {
-                prefix: get_sized(reader)?.into(),
+                prefix: reader.get_sized()?.into(),
                 kind,
             },
         })
