@@ -345,7 +345,7 @@ impl Stretch {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Answer {
+    pub(crate) fn finish(self) -> Answer {
         if let Some(bytes) = self.withheld() {
             return Answer::of_long_row(bytes);
         }
