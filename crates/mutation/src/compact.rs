@@ -345,6 +345,46 @@ mod tests {
     }
 
     #[test]
+    fn the_values_of_a_plain_row_are_those_of_its_living_columns_and_no_other_row_has_any() {
+        let simple = RowLayout::from_types(&[CqlType::Int, CqlType::Blob, CqlType::Blob]);
+        let complex = RowLayout::from_types(&[CqlType::Int, CqlType::Set(Box::new(CqlType::Int)), CqlType::Blob]);
+        let deletions = [i64::MIN, 19, 20, 21].map(|timestamp| Tombstone {
+            timestamp,
+            deletion_time: 5,
+        });
+        let mut plain = 0;
+        for (layout, ttl) in [(&simple, 0), (&simple, 4), (&complex, 0)] {
+            let shared = Shared {
+                timestamp: 20,
+                ttl,
+                expiry: if ttl > 0 { 104 } else { 0 },
+            };
+            let mut bytes = Vec::new();
+            let mut row = RowBuilder::begin(&mut bytes, layout, shared, None, Tombstone::NONE, false, 2);
+            row.value(0, &[1, 2, 3, 4]);
+            row.value(2, b"value");
+            let view = RowView::new(&bytes).expect("a whole row");
+            for deletion in deletions {
+                let live = LiveRow::new(view, layout, deletion, 100);
+                let all: Vec<(usize, &[u8])> = live
+                    .columns()
+                    .filter_map(|(id, column)| match column {
+                        LiveColumn::Simple(cell) => Some((id, cell.value)),
+                        LiveColumn::Complex(_) => None,
+                    })
+                    .collect();
+                if let Some(values) = live.plain_values() {
+                    assert_eq!(values.collect::<Vec<_>>(), all);
+                    plain += 1;
+                } else {
+                    assert!(deletion.timestamp >= 20 || ttl > 0 || layout.has_complex());
+                }
+            }
+        }
+        assert_eq!(plain, 2, "deletions at 20 and later cover the row");
+    }
+
+    #[test]
     fn an_insert_that_expired_covers_an_older_one_that_comes_later() {
         let layout = RowLayout::from_types(&[CqlType::Int]);
         let view = |bytes: &'static [u8]| RowView::new(bytes).expect("a row");
