@@ -25,7 +25,7 @@ use types::Token;
 
 use super::{Malformed, ResumePoint, Span, StepFound, Work, step};
 use crate::message::put_sized;
-use crate::{Coordinator, CoordinatorError, Tally};
+use crate::{Context, CoordinatorError, Tally};
 
 /// The format of requests.
 const REQUEST_FORMAT: u8 = 1;
@@ -133,7 +133,7 @@ pub fn decode_request(body: &[u8]) -> Result<(&[u8], Duration, Vec<Span>), Malfo
 }
 
 /// Does a step that another node asks for; the answer to it.
-pub(super) async fn serve<W: Work>(coordinator: &Coordinator, body: &[u8]) -> Vec<u8> {
+pub(super) async fn serve<W: Work>(context: &Context, body: &[u8]) -> Vec<u8> {
     let refused = |reason: String| {
         let mut out = vec![ANSWER_FORMAT, 1];
         W::put_error(&W::refused(reason), &mut out);
@@ -146,7 +146,7 @@ pub(super) async fn serve<W: Work>(coordinator: &Coordinator, body: &[u8]) -> Ve
         Ok(work) => work,
         Err(reason) => return refused(reason),
     };
-    encode_answer(&step(coordinator, &work, &spans, timeout).await, &work)
+    encode_answer(&step(context, &work, &spans, timeout).await, &work)
 }
 
 /// A shard's answer about work.

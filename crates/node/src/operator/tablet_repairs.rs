@@ -74,7 +74,7 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<RepairRequest, St
             asked.keyspace, asked.table
         ));
     }
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     if !view.topology.enabled_features().contains(SELECTED_REPAIRS) {
         return Err("not all nodes are of a release that repairs tablets by request".to_owned());
     }

@@ -82,7 +82,7 @@ impl Engine {
     }
 
     async fn keep_events(self: &Rc<Self>, trace: &Trace) -> Result<(), String> {
-        let (address, port) = self.coordinator.own_address();
+        let (address, port) = self.coordinator.context.own_address();
         let thread = format!("shard {}", runtime::shard().0);
         // A random number distinguishes the events of two shards, the clock sequence those of one shard.
         let node = *runtime::random_u64()
@@ -117,7 +117,7 @@ impl Engine {
     /// failure is logged.
     pub async fn keep_slow(self: &Rc<Self>, slow: SlowRow) {
         let has_tables = |view: &ClusterView| view.topology.enabled_features().contains(SLOW_REQUEST_TABLES);
-        if self.coordinator.with_view(has_tables)
+        if self.coordinator.context.with_view(has_tables)
             && let Err(error) = self.keep_slow_rows(&slow).await
         {
             log::warn!("cannot write a slow request to system_traces.node_slow_log: {error}");
@@ -139,7 +139,7 @@ impl Engine {
                 id
             }
         };
-        let (address, _) = self.coordinator.own_address();
+        let (address, _) = self.coordinator.context.own_address();
         let shard = i32::try_from(runtime::shard().0).unwrap_or(i32::MAX);
         let began_ms = began_us.div_euclid(1000);
         let values = vec![
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     async fn keep_session(self: &Rc<Self>, id: TraceId, began_us: i64, session: &Session) -> Result<(), String> {
-        let (address, port) = self.coordinator.own_address();
+        let (address, port) = self.coordinator.context.own_address();
         let values = vec![
             value(id.to_vec()),
             value(bytes_of(session.client.ip())),
