@@ -9,7 +9,7 @@
 //!
 //! An open batch must not hold what others need. Before its note is [`NOTE_SEGMENTS_MAX`] segments back from the end of
 //! the log, it is written again at the end, so the segments before it are released. And the batch ends: when its level
-//! was not met for [`LEVEL_TIME_MAX`], it is written to the replicas that take it, and durable hints are kept for the
+//! was not met for `LEVEL_TIME_MAX`, it is written to the replicas that take it, and durable hints are kept for the
 //! others. A batch whose hints cannot be kept stays open; beyond `OPEN_BYTES_MAX` a shard refuses new ones.
 //!
 //! Invariants
@@ -24,26 +24,29 @@
 //! batch id, [u8; 16] host id of the coordinator, u16 its shard, u64 microseconds, u8 consistency level, u64 version of
 //! the view`, little endian.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mutation::{Addressed, Mutation, MutationBuilder};
-use runtime::{Instant, StopPoint};
+use runtime::Instant;
 use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{Consistency, HostId, Node, NodeNumber, Replica, ReplicaList, Unavailable, WriteTargets};
 use uuid::Uuid;
 
 use crate::fence::Stamp;
+use crate::handoff::Handoff;
 use crate::message::{Malformed, decode_mutations, encode_mutations};
 use crate::read::gather::Gather;
 use crate::service::ReplicaError;
 use crate::verbs::Verb;
-use crate::write::dated::Dated;
-use crate::write::{Atomicity, Manner, Mutations};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
+use crate::write::Mutations;
+use crate::write::birth::birth_us;
+use crate::write::dated::Deadline;
+use crate::{ClusterView, Context, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
 /// The table of notes. It has no rows anywhere.
 const NOTES: TableId = TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001));
@@ -54,13 +57,11 @@ const UNKNOWN_FAILURE: u16 = 0;
 const HOLDERS: usize = 2;
 /// Most bytes of open batches of one shard; what is above is refused, unless it is the only one.
 const OPEN_BYTES_MAX: usize = 16 << 20;
-/// How long an open batch is written at its own level. After that, hints are kept for the replicas that do not take it.
-const LEVEL_TIME_MAX: Duration = Duration::from_mins(1);
 /// How many segments a note may be back from the end of the log before it is written again: open batches hold about as
 /// many.
 pub const NOTE_SEGMENTS_MAX: u64 = 2;
 /// How often open batches are looked at.
-const PERIOD: Duration = Duration::from_secs(1);
+pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 
 /// Which shard wrote a batch, when and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,22 +120,38 @@ struct Open {
     due: Instant,
 }
 
-/// One shard's open batches, by id.
-#[derive(Default)]
-pub(crate) struct OpenBatches(BTreeMap<u128, Open>);
+/// The logged batches that are noted on this shard and have not ended.
+pub struct Batches {
+    context: Rc<Context>,
+    hints: Rc<Handoff>,
+    /// By id.
+    open: RefCell<BTreeMap<u128, Open>>,
+}
 
-impl OpenBatches {
-    fn bytes(&self) -> usize {
-        self.0.values().map(|open| open.bytes).sum()
-    }
+/// A batch that is noted, here and on other nodes, and is about to be written.
+pub(crate) struct NotedBatch<'b> {
+    writing: Writing<'b>,
+    view: Arc<ClusterView>,
+    holders: Vec<Replica>,
+}
+
+/// An open batch that is to be written again.
+pub(crate) struct UnfinishedBatch<'b> {
+    writing: Writing<'b>,
+    /// What of it is still to be written.
+    pub(crate) mutations: Mutations,
+    pub(crate) level: Consistency,
+    pub(crate) noted_us: i64,
+    /// Since when it is open in this run.
+    pub(crate) since: Instant,
 }
 
 /// Lets others write the batch again however this attempt ends.
-struct Writing<'c>(&'c Coordinator, u128);
+struct Writing<'b>(&'b Batches, u128);
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        if let Some(open) = self.0.batches.borrow_mut().0.get_mut(&self.1) {
+        if let Some(open) = self.0.open.borrow_mut().get_mut(&self.1) {
             open.is_writing = false;
             open.due = runtime::now() + PERIOD;
         }
@@ -143,54 +160,29 @@ impl Drop for Writing<'_> {
 
 type Stored = (Replica, Result<(), TargetError>);
 
-impl Coordinator {
-    /// Writes the mutations of a logged batch. They count all or not at all, even if nodes end half way: as one record
-    /// of one log, where they all go to one partition or to one replica alone, else as a batch that is noted first.
-    ///
-    /// # Errors
-    /// As [`Coordinator::write_logged`].
-    pub async fn write_batch(self: &Rc<Self>, mutations: Mutations, dated: &Dated) -> Result<(), CoordinatorError> {
-        let view = self.view();
-        let manner = Manner::of(dated, WriteKind::Batch, Atomicity::Batch);
-        match needs_note_in(&view, &mutations) {
-            true => self.write_noted(mutations.into_vec(), manner).await,
-            false => self.write_from(view, mutations, manner).await,
+impl Batches {
+    pub(crate) fn new(context: Rc<Context>, hints: Rc<Handoff>) -> Self {
+        Self {
+            context,
+            hints,
+            open: RefCell::default(),
         }
     }
 
-    /// Writes a logged batch and waits until the level is met for each partition. It happens wholly, if at all, also
-    /// when this node ends before that.
-    ///
-    /// # Errors
-    /// When too few replicas live; when the batch could not be noted: nothing is written then, but by a node that has
-    /// noted it and was not heard; and as [`Coordinator::write`]: then it will be finished.
-    pub async fn write_logged(
-        self: &Rc<Self>,
-        mutations: Vec<Addressed>,
-        dated: &Dated,
-    ) -> Result<(), CoordinatorError> {
-        let manner = Manner::of(dated, WriteKind::Batch, Atomicity::Batch);
-        self.write_noted(mutations, manner).await
+    fn bytes(&self) -> usize {
+        self.open.borrow().values().map(|open| open.bytes).sum()
     }
 
-    /// As [`Coordinator::write_logged`].
-    pub(crate) async fn write_noted(
-        self: &Rc<Self>,
-        mutations: Vec<Addressed>,
-        manner: Manner,
-    ) -> Result<(), CoordinatorError> {
-        let level = manner.level;
-        // Whichever node has the note finishes it.
-        let manner = Manner {
-            atomicity: Atomicity::Share,
-            ..manner
-        };
-        if planted::is_planted(Bug::BatchWithoutNote) {
-            return self.write_from(self.view(), Mutations::from(mutations), manner).await;
-        }
-        let view = self.view();
-        // What is refused for this must not be finished later.
-        self.require(&mutations, level, WriteKind::Batch)?;
+    /// Notes a batch here and on other nodes, before anything of it is written at that level.
+    ///
+    /// # Errors
+    /// When it could not be noted. Another node that has the note and was not heard may write it.
+    pub(crate) async fn note(
+        &self,
+        view: &Arc<ClusterView>,
+        mutations: &Rc<Vec<Addressed>>,
+        (level, deadline): (Consistency, Deadline),
+    ) -> Result<NotedBatch<'_>, CoordinatorError> {
         let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
         let note = Note {
             id,
@@ -200,9 +192,9 @@ impl Coordinator {
             level,
             version: view.version,
         };
-        let (holders, is_alone) = self.holders(&view, id);
+        let (holders, is_alone) = self.holders(view, id);
         if holders.is_empty() && !is_alone && level != Consistency::Any {
-            self.count(|m| m.unavailable += 1);
+            self.context.count(|m| m.unavailable += 1);
             return Err(CoordinatorError::Unavailable(Unavailable {
                 consistency: Consistency::One,
                 required: 1,
@@ -210,9 +202,12 @@ impl Coordinator {
                 datacenter: None,
             }));
         }
-        let mutations = Rc::new(mutations);
-        let noted = self.note_batch(note, &mutations, true).await;
-        let writing = Writing(self, id);
+        let noted = self.note_here(note, mutations, true).await;
+        let batch = NotedBatch {
+            writing: Writing(self, id),
+            view: Arc::clone(view),
+            holders,
+        };
         noted.map_err(|e| match e {
             ReplicaError::Overloaded(_) => CoordinatorError::Overloaded(e.to_string()),
             ReplicaError::Log(reason) => CoordinatorError::WriteFailure {
@@ -222,51 +217,20 @@ impl Coordinator {
                     block_for: 1,
                 },
                 kind: WriteKind::BatchLog,
-                failures: vec![(Self::address(&view, view.me), UNKNOWN_FAILURE)],
+                failures: vec![(view.address(view.me), UNKNOWN_FAILURE)],
                 reason,
             },
             e => CoordinatorError::Internal(e.to_string()),
         })?;
-        let until = manner.deadline.or_after(self.timeouts().write);
-        if let Err(e) = self.store_at(&view, &holders, &note, (&mutations, until)).await {
-            self.end_batch(id, &view, &holders);
-            return Err(e);
+        let until = deadline.or_after(self.context.timeouts().write);
+        let stored = self.store_at(view, &batch.holders, &note, (mutations, until)).await;
+        match stored {
+            Ok(()) => Ok(batch),
+            Err(e) => {
+                batch.end();
+                Err(e)
+            }
         }
-        if planted::is_planted(Bug::EarlyBatchEnd) {
-            self.end_batch(id, &view, &holders);
-        }
-        runtime::stop_point(StopPoint::BatchNoted);
-        let manner = Manner {
-            began: runtime::now(),
-            ..manner
-        };
-        let written = self
-            .write_from(Arc::clone(&view), Mutations::from(&mutations[..]), manner)
-            .await;
-        runtime::stop_point(StopPoint::BatchWritten);
-        if written.is_ok() {
-            self.end_batch(id, &view, &holders);
-        }
-        drop(writing);
-        // If replicas died after the batch was noted, nothing of it was sent. But the note remains, and a holder that
-        // is not notified of the batch's end writes it.
-        written.map_err(|e| match e {
-            CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
-                tally: Tally {
-                    consistency: level,
-                    received: 0,
-                    block_for: unavailable.required,
-                },
-                kind: WriteKind::Batch,
-                missing: "replicas that went down meanwhile; the batch is noted and will be finished".to_owned(),
-            },
-            CoordinatorError::DiskFull { tally, full, .. } => CoordinatorError::WriteTimeout {
-                tally,
-                kind: WriteKind::Batch,
-                missing: format!("{full}, whose disks became full meanwhile; the batch is noted and will be finished"),
-            },
-            other => other,
-        })
     }
 
     /// Which other nodes note a batch, and whether this datacenter has no other node at all.
@@ -282,7 +246,10 @@ impl Coordinator {
             })
             .collect();
         let is_alone = others.is_empty();
-        let mut left: Vec<(NodeNumber, &Node)> = others.into_iter().filter(|(n, _)| self.takes_writes(*n)).collect();
+        let mut left: Vec<(NodeNumber, &Node)> = others
+            .into_iter()
+            .filter(|(n, _)| self.context.takes_writes(*n))
+            .collect();
         if !left.is_empty() {
             // Different batches on different nodes.
             let count = left.len() as u128;
@@ -303,7 +270,7 @@ impl Coordinator {
     /// Notes a batch on other nodes and waits until one of them has it: a holder that is slow delays nothing, and its
     /// note is as good when it comes later.
     async fn store_at(
-        self: &Rc<Self>,
+        &self,
         view: &Arc<ClusterView>,
         holders: &[Replica],
         note: &Note,
@@ -315,10 +282,10 @@ impl Coordinator {
         Stamp::of_tables(view, mutations.iter().map(Addressed::table)).sign(&mut body);
         let gather: Rc<Gather<Stored>> = Gather::new();
         for holder in holders {
-            let (coordinator, view, gather) = (Rc::clone(self), view.clone(), Rc::clone(&gather));
+            let (context, view, gather) = (Rc::clone(&self.context), view.clone(), Rc::clone(&gather));
             let (holder, body) = (*holder, body.clone());
             spawn(async move {
-                let stored = coordinator.call(&view, holder, Verb::BatchStore, body, until).await;
+                let stored = context.call(&view, holder, Verb::BatchStore, body, until).await;
                 gather.put((holder, stored.map(|_| ())));
             });
         }
@@ -331,15 +298,15 @@ impl Coordinator {
             match result {
                 Ok(()) => return Ok(()),
                 Err(TargetError::Silent) => continue,
-                Err(error) => refusals.push(error.about(&Self::names(view, std::iter::once(holder)))),
+                Err(error) => refusals.push(error.about(&view.names(std::iter::once(holder)))),
             }
             silent.retain(|other| *other != holder);
         }
         if holders.is_empty() {
             return Ok(());
         }
-        self.count(|m| m.timeouts += 1);
-        let missing: Vec<String> = std::iter::once(Self::names(view, silent.iter().copied()))
+        self.context.count(|m| m.timeouts += 1);
+        let missing: Vec<String> = std::iter::once(view.names(silent.iter().copied()))
             .filter(|names| !names.is_empty())
             .chain(refusals)
             .collect();
@@ -355,14 +322,14 @@ impl Coordinator {
     }
 
     /// Notes a batch in this shard's log and waits until that may be acknowledged.
-    async fn note_batch(
+    async fn note_here(
         &self,
         note: Note,
         mutations: &Rc<Vec<Addressed>>,
         is_writing: bool,
     ) -> Result<(), ReplicaError> {
         let bytes = mutations.iter().map(|m| m.bytes().len()).sum();
-        let taken = self.batches.borrow().bytes();
+        let taken = self.bytes();
         if taken > 0 && taken + bytes > OPEN_BYTES_MAX {
             return Err(ReplicaError::Overloaded(format!(
                 "{taken} bytes of logged batches wait to be finished"
@@ -379,7 +346,7 @@ impl Coordinator {
             is_writing,
             due: runtime::now() + PERIOD,
         };
-        self.batches.borrow_mut().0.insert(note.id, open);
+        self.open.borrow_mut().insert(note.id, open);
         if self.context.shard.log.is_batch() {
             let synced = self.context.shard.log.synced(position).await;
             synced.map_err(|e| ReplicaError::Log(e.to_string()))?;
@@ -387,23 +354,52 @@ impl Coordinator {
         Ok(())
     }
 
-    /// A batch needs no note any more, here or elsewhere.
-    fn end_batch(self: &Rc<Self>, id: u128, view: &Arc<ClusterView>, holders: &[Replica]) {
-        self.forget_batch(id);
-        let until = runtime::now() + self.timeouts().write;
-        for holder in holders {
-            let (coordinator, view, holder) = (Rc::clone(self), view.clone(), *holder);
-            spawn(async move {
-                let body = id.to_le_bytes().to_vec();
-                // A holder that does not hear of it asks later.
-                let _ = coordinator.call(&view, holder, Verb::BatchRemove, body, until).await;
-            });
-        }
+    /// The open batches of this node that no task is writing.
+    pub(crate) fn own(&self) -> Vec<u128> {
+        let me = self.context.view().with(|_, me| me);
+        let batches = self.open.borrow();
+        let own = batches
+            .values()
+            .filter(|open| open.note.coordinator == me && !open.is_writing);
+        own.map(|open| open.note.id).collect()
+    }
+
+    /// The open batches that are to be looked at now.
+    pub(crate) fn due(&self) -> Vec<u128> {
+        let (now, batches) = (runtime::now(), self.open.borrow());
+        let due = batches.values().filter(|open| !open.is_writing && open.due <= now);
+        due.map(|open| open.note.id).collect()
+    }
+
+    /// An open batch, to be written again. None: it has ended, or another task writes it.
+    pub(crate) fn take_up(&self, id: u128) -> Option<UnfinishedBatch<'_>> {
+        let (note, mutations, since) = {
+            let mut batches = self.open.borrow_mut();
+            let open = batches.get_mut(&id).filter(|open| !open.is_writing)?;
+            open.is_writing = true;
+            (open.note, Rc::clone(&open.mutations), open.since)
+        };
+        let writing = Writing(self, id);
+        // Tombstones here wait for the batches that are noted here: such a batch is finished however old it is.
+        let is_of_this_node = self
+            .context
+            .with_view(|view| mutations.iter().all(|m| is_only_here(view, m)));
+        let (wanted, unwanted): (Vec<&Addressed>, Vec<_>) = mutations
+            .iter()
+            .partition(|m| self.is_wanted(&note, m, is_of_this_node));
+        unwanted.into_iter().for_each(|part| self.miss_part(&note, part));
+        Some(UnfinishedBatch {
+            writing,
+            mutations: wanted.into_iter().cloned().collect(),
+            level: note.level,
+            noted_us: note.noted_us,
+            since,
+        })
     }
 
     /// Ends a batch here.
-    fn forget_batch(&self, id: u128) {
-        if self.batches.borrow_mut().0.remove(&id).is_some() {
+    fn forget(&self, id: u128) {
+        if self.open.borrow_mut().remove(&id).is_some() {
             self.context.shard.end_batch(id);
             if let Err(e) = self.context.shard.log.write() {
                 log::warn!("cannot record the end of a logged batch: {e}");
@@ -412,32 +408,32 @@ impl Coordinator {
     }
 
     /// A holder's part: keeps what another node's coordinator is about to write.
-    pub(crate) async fn hold_batch(&self, body: &[u8]) -> Result<(), ReplicaError> {
+    pub(crate) async fn hold(&self, body: &[u8]) -> Result<(), ReplicaError> {
         let (mut mutations, _) = decode_mutations(body)?;
         let note = mutations.first().and_then(|m| Note::decode(m.bytes()));
         let note = note.ok_or(Malformed("the note of a logged batch"))?;
         mutations.remove(0);
-        self.note_batch(note, &Rc::new(mutations), false).await
+        self.note_here(note, &Rc::new(mutations), false).await
     }
 
     /// A holder's part: the batch was written.
-    pub(crate) fn release_batch(&self, body: &[u8]) -> Result<(), ReplicaError> {
-        self.forget_batch(batch_id(body)?);
+    pub(crate) fn release(&self, body: &[u8]) -> Result<(), ReplicaError> {
+        self.forget(batch_id(body)?);
         Ok(())
     }
 
     /// Whether this shard will still finish a batch itself.
-    pub(crate) fn knows_batch(&self, body: &[u8]) -> Result<bool, ReplicaError> {
+    pub(crate) fn knows(&self, body: &[u8]) -> Result<bool, ReplicaError> {
         let id = batch_id(body)?;
-        Ok(self.batches.borrow().0.contains_key(&id))
+        Ok(self.open.borrow().contains_key(&id))
     }
 
-    /// Takes over a batch that an earlier run left open in the log: it is finished by [`Coordinator::finish_batches`]
-    /// or in the background.
+    /// Takes over a batch that an earlier run left open in the log: it is finished by
+    /// `Writes::finish_batches` or in the background.
     ///
     /// # Errors
     /// When it has no note, or cannot be noted in this run's log; that of the earlier run must stay then.
-    pub async fn resume_batch(&self, id: u128, batch: Vec<Vec<u8>>) -> Result<(), String> {
+    pub async fn resume(&self, id: u128, batch: Vec<Vec<u8>>) -> Result<(), String> {
         let note = batch.first().and_then(|bytes| Note::decode(bytes));
         let note = note.ok_or_else(|| format!("logged batch {id:032x} does not begin with its note"))?;
         let mutations: Vec<Addressed> = batch[1..].iter().filter_map(|m| Addressed::new(m.clone())).collect();
@@ -454,64 +450,19 @@ impl Coordinator {
             is_writing: false,
             due: runtime::now(),
         };
-        self.batches.borrow_mut().0.insert(note.id, open);
+        self.open.borrow_mut().insert(note.id, open);
         self.context.shard.log.sync().await.map_err(|e| failed(&e))
     }
 
-    /// Tries once to finish the open batches of this node that no task is writing.
-    ///
-    /// # Errors
-    /// When one of them cannot be written now; it stays open.
-    pub async fn finish_batches(self: &Rc<Self>) -> Result<(), String> {
-        let me = self.view().with(|_, me| me);
-        let own: Vec<u128> = {
-            let batches = self.batches.borrow();
-            let own = batches
-                .0
-                .values()
-                .filter(|open| open.note.coordinator == me && !open.is_writing);
-            own.map(|open| open.note.id).collect()
-        };
-        let mut result = Ok(());
-        for id in own {
-            result = result.and(self.finish_batch(id).await);
-        }
-        result
-    }
-
-    /// Finishes open batches whose coordinator does not; never returns. Run this on each shard once the node is in its
-    /// cluster.
-    pub async fn run_batchlog(self: Rc<Self>) {
-        loop {
-            let now = runtime::now();
-            let due: Vec<u128> = {
-                let batches = self.batches.borrow();
-                let due = batches.0.values().filter(|open| !open.is_writing && open.due <= now);
-                due.map(|open| open.note.id).collect()
-            };
-            for id in due {
-                if self.is_left_to_us(id).await
-                    && let Err(e) = self.finish_batch(id).await
-                {
-                    log::debug!("a logged batch could not be finished yet: {e}");
-                }
-            }
-            if let Err(e) = self.note_old_batches_again().await {
-                log::debug!("open logged batches could not be noted again: {e}");
-            }
-            runtime::sleep(PERIOD).await;
-        }
-    }
-
     /// Keeps open batches from holding old segments of the log.
-    async fn note_old_batches_again(&self) -> Result<(), commitlog::LogError> {
+    pub(crate) async fn note_old_again(&self) -> Result<(), commitlog::LogError> {
         if planted::is_planted(Bug::BatchPinsLog) {
             return Ok(());
         }
         let (mark, mut again) = (self.context.shard.log.mark(), Vec::new());
         for id in self.context.shard.batches_noted_before(NOTE_SEGMENTS_MAX) {
-            let batches = self.batches.borrow();
-            let Some(open) = batches.0.get(&id) else { continue };
+            let batches = self.open.borrow();
+            let Some(open) = batches.get(&id) else { continue };
             let note_bytes = open.note.encode();
             let all = std::iter::once(note_bytes.as_slice()).chain(open.mutations.iter().map(Addressed::bytes));
             again.push((id, self.context.shard.note_batch_again(id, all)?));
@@ -523,9 +474,9 @@ impl Coordinator {
     }
 
     /// Whether this shard has to finish a batch, because no other does.
-    async fn is_left_to_us(&self, id: u128) -> bool {
-        let (view, patience) = (self.view(), self.timeouts().write * 2);
-        let note = match self.batches.borrow_mut().0.get_mut(&id) {
+    pub(crate) async fn is_left_to_us(&self, id: u128) -> bool {
+        let (view, patience) = (self.context.view(), self.context.timeouts().write * 2);
+        let note = match self.open.borrow_mut().get_mut(&id) {
             Some(open) => {
                 open.due = runtime::now() + patience;
                 open.note
@@ -537,12 +488,15 @@ impl Coordinator {
         }
         let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
         if u128::from(age_us.max(0).cast_unsigned()) < patience.as_micros() {
-            if let Some(open) = self.batches.borrow_mut().0.get_mut(&id) {
+            if let Some(open) = self.open.borrow_mut().get_mut(&id) {
                 open.due = runtime::now() + PERIOD;
             }
             return false;
         }
-        let number = view.topology.number(note.coordinator).filter(|n| self.is_live(*n));
+        let number = view
+            .topology
+            .number(note.coordinator)
+            .filter(|n| self.context.is_live(*n));
         let node = number.and_then(|number| view.topology.numbered(number));
         let (Some(number), Some(node)) = (number, node) else {
             return true;
@@ -551,61 +505,28 @@ impl Coordinator {
         let replica = Replica { node: number, shard };
         let body = id.to_le_bytes().to_vec();
         let answer = self
+            .context
             .call(
                 &view,
                 replica,
                 Verb::BatchKnown,
                 body,
-                runtime::now() + self.timeouts().write,
+                runtime::now() + self.context.timeouts().write,
             )
             .await;
         // Without an answer it is asked again, until it is down.
         matches!(answer, Ok(known) if known == [0])
     }
 
-    /// Writes an open batch again and ends it here.
-    async fn finish_batch(self: &Rc<Self>, id: u128) -> Result<(), String> {
-        let (note, mutations, since) = {
-            let mut batches = self.batches.borrow_mut();
-            let Some(open) = batches.0.get_mut(&id).filter(|open| !open.is_writing) else {
-                return Ok(());
-            };
-            open.is_writing = true;
-            (open.note, Rc::clone(&open.mutations), open.since)
-        };
-        let writing = Writing(self, id);
-        // Tombstones here wait for the batches that are noted here: such a batch is finished however old it is.
-        let is_of_this_node = self.with_view(|view| mutations.iter().all(|m| is_only_here(view, m)));
-        let (wanted, unwanted): (Vec<&Addressed>, Vec<_>) = mutations
-            .iter()
-            .partition(|m| self.is_wanted(&note, m, is_of_this_node));
-        unwanted.into_iter().for_each(|part| self.miss_part(&note, part));
-        let wanted: Mutations = wanted.into_iter().cloned().collect();
-        if !wanted.is_empty() {
-            if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
-                let manner = Manner {
-                    made_us: Some(note.noted_us),
-                    ..Manner::new(note.level, WriteKind::Batch, Atomicity::Share)
-                };
-                let written = self.write_from(self.view(), wanted, manner).await;
-                written.map_err(|e| e.to_string())?;
-            } else {
-                self.write_or_hint(wanted, note.noted_us).await?;
-            }
-            self.count(|m| m.batches_finished += 1);
-        }
-        drop(writing);
-        self.forget_batch(id);
-        Ok(())
-    }
-
     /// Counts a part that is given up for its age as missed by all its replicas: it is unknown which of them have it.
     fn miss_part(&self, note: &Note, part: &Addressed) {
-        let view = self.view();
+        let view = self.context.view();
         let is_truncated = view.truncated_at(part.table()) > note.version;
         let route = view.route(part.table()).filter(|_| !is_truncated);
-        let birth_us = self.birth_us([part], note.noted_us);
-        let (Some(hints), Some(route), Some(write)) = (self.hints(), route, self.missed_write(part, birth_us)) else {
+        let birth_us = birth_us(&self.context.shard, [part], note.noted_us);
+        let (Some(hints), Some(route), Some(write)) =
+            (self.hints.kept(), route, self.hints.missed_write(part, birth_us))
+        else {
             return;
         };
         for replica in WriteTargets::new(&route.map.tablet_of(part.token())).all() {
@@ -625,11 +546,11 @@ impl Coordinator {
         };
         let table = store.table();
         let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
-        let forgotten = self.with_view(ClusterView::own_forgotten);
+        let forgotten = self.context.with_view(ClusterView::own_forgotten);
         let is_given_up = forgotten.is_some_and(|forgotten| note.noted_us < i64::from(forgotten.before) * 1_000_000);
         let is_young = age_us <= i64::from(table.options.late_write_seconds()) * 1_000_000;
         let is_in_time = is_of_this_node || is_young && !is_given_up;
-        let is_there = self.with_view(|view| {
+        let is_there = self.context.with_view(|view| {
             let is_truncated = view.truncated_at(mutation.table) > note.version;
             view.route(mutation.table).is_some() && (!is_truncated || planted::is_planted(Bug::BatchOutlivesTruncation))
         });
@@ -638,19 +559,44 @@ impl Coordinator {
 
     /// When the oldest logged batch that is noted here and has not ended was born; microseconds since the epoch. Reads
     /// all of them.
-    pub(crate) fn oldest_batch_us(&self) -> Option<i64> {
-        let batches = self.batches.borrow();
+    pub(crate) fn oldest_us(&self) -> Option<i64> {
+        let batches = self.open.borrow();
         let births = batches
-            .0
             .values()
-            .map(|open| self.birth_us(&*open.mutations, open.note.noted_us));
+            .map(|open| birth_us(&self.context.shard, &*open.mutations, open.note.noted_us));
         births.min()
     }
 
     /// How many logged batches are noted on this shard and have not ended.
     #[must_use]
-    pub fn open_batches(&self) -> usize {
-        self.batches.borrow().0.len()
+    pub fn open_count(&self) -> usize {
+        self.open.borrow().len()
+    }
+}
+
+impl NotedBatch<'_> {
+    /// The batch needs no note any more, here or elsewhere.
+    pub(crate) fn end(&self) {
+        let Writing(batches, id) = self.writing;
+        batches.forget(id);
+        let until = runtime::now() + batches.context.timeouts().write;
+        for holder in &self.holders {
+            let (context, view, holder) = (Rc::clone(&batches.context), self.view.clone(), *holder);
+            spawn(async move {
+                let body = id.to_le_bytes().to_vec();
+                // A holder that does not hear of it asks later.
+                let _ = context.call(&view, holder, Verb::BatchRemove, body, until).await;
+            });
+        }
+    }
+}
+
+impl UnfinishedBatch<'_> {
+    /// The batch is written: it ends here.
+    pub(crate) fn end(self) {
+        let Writing(batches, id) = self.writing;
+        drop(self);
+        batches.forget(id);
     }
 }
 

@@ -13,7 +13,7 @@
 //! Invariants
 //! - An addition is sent to one leader. It is sent to another only when the first certainly did nothing.
 //! - A source never adds to an element that may be older than one that others have of it: a shard that did not end in
-//!   order adds under a new name ([`Coordinator::set_counter_source`]), and so does one whose data of the counter came
+//!   order adds under a new name ([`Counters::set_source`]), and so does one whose data of the counter came
 //!   from another node ([`TableStore::counter_source`]). Elements of former names stay as they are.
 //! - An element's clock is above the one before, above the deletions that the leader knows of, and at least its wall
 //!   clock.
@@ -41,7 +41,9 @@ use crate::verbs::Verb;
 use crate::write::apply::{self, Origin};
 use crate::write::dated::{Dated, Deadline};
 use crate::write::{Atomicity, Manner, Mutations};
-use crate::{ClusterView, Coordinator, CoordinatorError, PartitionTurns, Tally, TargetError, WriteKind};
+use crate::{
+    ClusterView, Context, Coordinator, CoordinatorError, PartitionTurns, Tally, TargetError, WriteKind, Writes,
+};
 
 /// Bytes that one step of a leader's read takes.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -54,7 +56,9 @@ struct Share {
 }
 
 /// The additions to counters that this shard leads.
-pub(crate) struct Counters {
+pub struct Counters {
+    context: Rc<Context>,
+    writes: Rc<Writes>,
     /// The name under which it adds.
     source: std::cell::Cell<[u8; 16]>,
     /// How many sstables the shard had lost when it took that name.
@@ -63,26 +67,27 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(source: [u8; 16]) -> Self {
+    pub(crate) fn new(context: Rc<Context>, writes: Rc<Writes>) -> Self {
+        let source = new_counter_source();
         Self {
+            context,
+            writes,
             source: std::cell::Cell::new(source),
             sstables_lost: std::cell::Cell::new(0),
             turns: PartitionTurns::default(),
         }
     }
-}
 
-impl Coordinator {
     /// Under which name this shard adds to counters. It must be new to all replicas, or have been this shard's when it
     /// last ended in order, with everything it had written.
-    pub fn set_counter_source(&self, source: [u8; 16]) {
-        self.counters.source.set(source);
+    pub fn set_source(&self, source: [u8; 16]) {
+        self.source.set(source);
     }
 
     /// Under which name this shard may add to counters in its next run, if it ends in order.
     #[must_use]
-    pub fn counter_source_to_keep(&self) -> [u8; 16] {
-        let source = self.own_counter_source();
+    pub fn source_to_keep(&self) -> [u8; 16] {
+        let source = self.own_source();
         match self.context.shard.stores().iter().any(|store| store.has_arrivals()) {
             true => new_counter_source(),
             false => source,
@@ -90,24 +95,24 @@ impl Coordinator {
     }
 
     /// Under which name this shard adds to the counters of a token.
-    fn counter_source(&self, store: &TableStore, token: Token) -> [u8; 16] {
-        let own = self.own_counter_source();
+    fn source(&self, store: &TableStore, token: Token) -> [u8; 16] {
+        let own = self.own_source();
         store.counter_source(token).unwrap_or(own)
     }
 
-    fn own_counter_source(&self) -> [u8; 16] {
+    fn own_source(&self) -> [u8; 16] {
         // What was counted under the former names may be missing here: other replicas would take what is counted under
         // them now for older.
         let lost = self.context.shard.sstables_lost();
-        if self.counters.sstables_lost.replace(lost) != lost {
-            self.counters.source.set(new_counter_source());
+        if self.sstables_lost.replace(lost) != lost {
+            self.source.set(new_counter_source());
             self.context
                 .shard
                 .stores()
                 .iter()
                 .for_each(|store| store.forget_arrivals());
         }
-        self.counters.source.get()
+        self.source.get()
     }
 
     /// Adds to counters. In each mutation the cell of a counter has one element without a path: the number to add.
@@ -116,7 +121,7 @@ impl Coordinator {
     /// When too few replicas live, answer, or can write. After a timeout or a failure the addition may have happened;
     /// it is not tried again.
     pub async fn add(self: &Rc<Self>, additions: Vec<Addressed>, dated: &Dated) -> Result<(), CoordinatorError> {
-        let deadline = dated.deadline.or_after(self.context.timeouts.get().counter);
+        let deadline = dated.deadline.or_after(self.context.timeouts().counter);
         let mut results = Vec::new();
         let mut left = additions;
         // One round for each view that its replicas have moved past: a node that catches up has hundreds.
@@ -143,8 +148,8 @@ impl Coordinator {
         level: Consistency,
         deadline: Instant,
     ) -> Result<Vec<Result<Vec<Addressed>, CoordinatorError>>, CoordinatorError> {
-        self.require(&additions, level, WriteKind::Counter)?;
-        let view = self.view();
+        self.writes.require(&additions, level, WriteKind::Counter)?;
+        let view = self.context.view();
         let mut shares: Vec<Share> = Vec::new();
         for addition in additions {
             let leaders = self.leaders(&view, &addition)?;
@@ -163,8 +168,8 @@ impl Coordinator {
         let others: Vec<_> = shares
             .into_iter()
             .map(|share| {
-                let (coordinator, view) = (Rc::clone(self), Arc::clone(&view));
-                runtime::spawn(async move { coordinator.have_added(&view, share, level, deadline).await })
+                let (counters, view) = (Rc::clone(self), Arc::clone(&view));
+                runtime::spawn(async move { counters.have_added(&view, share, level, deadline).await })
             })
             .collect();
         let mut results = Vec::with_capacity(others.len() + 1);
@@ -185,10 +190,10 @@ impl Coordinator {
         })?;
         let tablet = route.map.tablet_of(token);
         let read = tablet.read_replicas().iter().copied();
-        let grows = self.grows(addition.table(), &addition.mutation());
+        let grows = self.context.grows(addition.table(), &addition.mutation());
         let leads = |replica: &Replica| match grows {
-            true => self.takes_growth(replica.node),
-            false => self.takes_writes(replica.node),
+            true => self.context.takes_growth(replica.node),
+            false => self.context.takes_writes(replica.node),
         };
         let mut leaders: Vec<Replica> = read.filter(leads).collect();
         let here = view.locality.local_datacenter();
@@ -211,7 +216,7 @@ impl Coordinator {
             Tally {
                 consistency: level,
                 received: 0,
-                block_for: table.map_or(1, |table| self.block_for(table, level)),
+                block_for: table.map_or(1, |table| self.context.block_for(table, level)),
             }
         };
         let (mut refused, mut is_stale) = (String::new(), false);
@@ -220,10 +225,10 @@ impl Coordinator {
                 Ok(result) => return result.map(|()| Vec::new()),
                 Err(error) => error,
             };
-            let name = Self::names(view, std::iter::once(leader));
+            let name = view.names(std::iter::once(leader));
             match error {
                 TargetError::Silent => {
-                    self.count(|m| m.timeouts += 1);
+                    self.context.count(|m| m.timeouts += 1);
                     return Err(CoordinatorError::WriteTimeout {
                         tally: tally(),
                         kind: WriteKind::Counter,
@@ -234,7 +239,7 @@ impl Coordinator {
                     return Err(CoordinatorError::WriteFailure {
                         tally: tally(),
                         kind: WriteKind::Counter,
-                        failures: vec![(Self::address(view, leader.node), 0)],
+                        failures: vec![(view.address(leader.node), 0)],
                         reason: format!("{name}: {reason}"),
                     });
                 }
@@ -246,7 +251,7 @@ impl Coordinator {
                 TargetError::Rejected(reason) => return Err(CoordinatorError::Rejected(format!("{name}: {reason}"))),
             }
         }
-        if is_stale && self.newer_view(view, deadline).await.is_some() {
+        if is_stale && self.context.newer_view(view, deadline).await.is_some() {
             return Ok(share.mutations);
         }
         Err(CoordinatorError::Overloaded(format!(
@@ -268,7 +273,7 @@ impl Coordinator {
             let mut body = vec![level as u8];
             body.extend(encode_mutations(false, additions.iter()));
             stamp.sign(&mut body);
-            let answer = self.call(view, leader, Verb::Add, body, deadline).await?;
+            let answer = self.context.call(view, leader, Verb::Add, body, deadline).await?;
             return decode_answer(&answer, level).map_err(|e| TargetError::Failed(e.to_string()));
         }
         let shard = ShardId(u32::from(leader.shard));
@@ -279,9 +284,8 @@ impl Coordinator {
             let traced = trace::current_id();
             runtime::submit_async_to(shard, move || {
                 trace::beside(traced, async move {
-                    Coordinator::local()
-                        .lead(additions, level, deadline, Origin::Local, stamp)
-                        .await
+                    let counters = &Coordinator::local().counters;
+                    counters.lead(additions, level, deadline, Origin::Local, stamp).await
                 })
             })
             .await
@@ -299,7 +303,7 @@ impl Coordinator {
         stamp: Stamp,
     ) -> Result<Result<(), CoordinatorError>, ReplicaError> {
         // The other replicas are sent what is read from now on.
-        let view = self.view();
+        let view = self.context.view();
         let mut added = Mutations::with_capacity(additions.len());
         let mut outcome = Ok(());
         for addition in &additions {
@@ -325,7 +329,7 @@ impl Coordinator {
             deadline: Deadline::at(deadline),
             ..Manner::new(level, WriteKind::Counter, Atomicity::Mutation)
         };
-        let told = self.write_from(Arc::clone(&view), added, manner).await;
+        let told = self.writes.write_from(Arc::clone(&view), added, manner).await;
         // Even if nothing was sent to the other replicas, the addition is done here.
         Ok(outcome.and(told.map_err(|error| match error {
             CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
@@ -350,8 +354,8 @@ impl Coordinator {
     }
 
     fn failed_here(&self, level: Consistency, error: &ReplicaError) -> CoordinatorError {
-        let view = self.view();
-        failure(level, vec![(Self::address(&view, view.me), 0)], error.to_string())
+        let view = self.context.view();
+        failure(level, vec![(view.address(view.me), 0)], error.to_string())
     }
 
     /// Adds to one partition on this shard, and returns what others are to write.
@@ -372,17 +376,17 @@ impl Coordinator {
             valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
         }
         apply::ready(std::iter::once((&*store, token)), stamp).await?;
-        let _turn = self.counters.turns.take(addition.table, addition.key).await;
+        let _turn = self.turns.take(addition.table, addition.key).await;
         let was_truncated_at = store.truncated_at.get();
         if runtime::now() >= deadline {
             return Err(ReplicaError::Overloaded(
                 "its turn on the partition came too late".to_owned(),
             ));
         }
-        let source = self.counter_source(&store, token);
+        let source = self.source(&store, token);
         let own = own_elements(&self.context.shard, &store, &table, token, &addition, &source).await;
         let own = own.map_err(|e| stamp.or_moved(&store, e).before_adding())?;
-        if self.counter_source(&store, token) != source {
+        if self.source(&store, token) != source {
             let reason = "what this node had was replaced while the counter was read";
             return Err(ReplicaError::CannotLead(reason.to_owned()));
         }

@@ -1,11 +1,15 @@
-//! How requests end that replicas do not answer as the consistency level wants.
+//! How requests end that replicas do not answer as the consistency level wants, and why one replica did not do its
+//! part.
 
 use std::fmt;
 use std::net::IpAddr;
 
+use rpc::{RemoteError, RemoteErrorKind, RpcError};
+use stdx::planted::{self, Bug};
 use topology::{Consistency, Unavailable};
 
-use crate::rate::{Admission, Operation};
+use crate::limits::{Admission, Operation};
+use crate::service::ReplicaError;
 
 /// The kind of a write, as drivers receive it when the write times out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,3 +196,94 @@ impl fmt::Display for CoordinatorError {
 }
 
 impl std::error::Error for CoordinatorError {}
+
+/// Why one replica did not do its part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TargetError {
+    /// Nothing was heard of it in time; it may have done it.
+    Silent,
+    /// It takes no requests of the version of the cluster that this one was routed by, and did nothing.
+    Stale(String),
+    /// It has no room, and did nothing.
+    Overloaded(String),
+    /// It will never do this, even if it is asked again, and did nothing.
+    Rejected(String),
+    /// It cannot do it now, and did nothing.
+    Refused(String),
+    /// There is no connection to it, so it did nothing. It may be taken to live for a moment still, or again.
+    Unreachable(String),
+    /// It tried and failed, or its answer was lost; it may have done it.
+    Failed(String),
+}
+
+impl From<RpcError> for TargetError {
+    fn from(error: RpcError) -> Self {
+        match error {
+            RpcError::Timeout { .. } | RpcError::Disconnected { may_have_run: true } => Self::Silent,
+            RpcError::Remote(RemoteError { kind, message }) => match kind {
+                RemoteErrorKind::AnswerLost if planted::is_planted(Bug::LostAnswer) => Self::Refused(message),
+                RemoteErrorKind::Failed | RemoteErrorKind::AnswerLost => Self::Failed(message),
+                RemoteErrorKind::Stale => Self::Stale(message),
+                RemoteErrorKind::Overloaded => Self::Overloaded(message),
+                RemoteErrorKind::Rejected => Self::Rejected(message),
+                RemoteErrorKind::Expired | RemoteErrorKind::UnknownVerb | RemoteErrorKind::Refused => {
+                    Self::Refused(message)
+                }
+            },
+            RpcError::Overloaded => Self::Overloaded(error.to_string()),
+            RpcError::TooLarge { .. } => Self::Rejected(error.to_string()),
+            RpcError::Disconnected { may_have_run: false } => Self::Unreachable(error.to_string()),
+            RpcError::Refused(_) => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<ReplicaError> for TargetError {
+    fn from(error: ReplicaError) -> Self {
+        match error {
+            ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => Self::Failed(error.to_string()),
+            ReplicaError::Overloaded(_) => Self::Overloaded(error.to_string()),
+            ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => Self::Rejected(error.to_string()),
+            ReplicaError::UnknownTable(_)
+            | ReplicaError::NotHere(_)
+            | ReplicaError::CannotLead(_)
+            | ReplicaError::DiskFull(_) => Self::Refused(error.to_string()),
+            ReplicaError::Stale(reason) => Self::Stale(reason),
+        }
+    }
+}
+
+impl TargetError {
+    /// Why, in words; None when nothing was heard.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Silent => None,
+            Self::Stale(reason)
+            | Self::Overloaded(reason)
+            | Self::Rejected(reason)
+            | Self::Refused(reason)
+            | Self::Unreachable(reason)
+            | Self::Failed(reason) => Some(reason),
+        }
+    }
+
+    /// Nothing was sent: the node has no connections to others, or none to that one.
+    pub(crate) fn without_connections() -> Self {
+        Self::Refused("this node has no connections to others".to_owned())
+    }
+
+    /// A sentence about the replica of this name, with the reason.
+    #[must_use]
+    pub fn about(&self, name: &str) -> String {
+        match self.reason() {
+            Some(reason) => format!("{name}: {reason}"),
+            None => format!("{name} did not answer"),
+        }
+    }
+
+    /// The code of the protocol's failure map: 0 is "unknown".
+    pub(crate) fn code(&self) -> u16 {
+        0
+    }
+}

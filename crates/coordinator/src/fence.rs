@@ -16,18 +16,13 @@
 //! a fenced request    its bytes, u64 version, u64 version of the last truncation, little endian
 //! ```
 
-use std::sync::Arc;
-
 use replica::{Admission, TableStore};
-use rpc::{RemoteError, RemoteErrorKind};
-use runtime::Instant;
 use schema::TableId;
 use stdx::planted::{self, Bug};
 use types::Token;
 
-use crate::message::Malformed;
+use crate::ClusterView;
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator};
 
 /// By what a request was routed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -152,55 +147,23 @@ impl Stamp {
         }
     }
 
+    /// Whether a shard takes the request that refuses those from before version `fence`.
+    ///
+    /// # Errors
+    /// When it is stale.
+    #[inline]
+    pub(crate) fn pass(self, fence: u64) -> Result<(), ReplicaError> {
+        match self.version >= fence || planted::is_planted(Bug::IgnoredFence) {
+            true => Ok(()),
+            false => Err(self.stale(fence)),
+        }
+    }
+
     #[cold]
     fn stale(self, oldest: u64) -> ReplicaError {
         ReplicaError::Stale(format!(
             "the request was routed by version {} of the cluster, and only {oldest} and later are taken; it was not done",
             self.version
         ))
-    }
-}
-
-impl Coordinator {
-    /// What a request of another node says, and its stamp, when it may be done as far as that is known before it is
-    /// read.
-    pub(crate) fn pass<'b>(&self, body: &'b [u8]) -> Result<(&'b [u8], Stamp), RemoteError> {
-        let Some((body, stamp)) = Stamp::take(body) else {
-            let malformed = Malformed("the versions that a request was routed by");
-            return Err(RemoteError {
-                kind: RemoteErrorKind::Rejected,
-                message: malformed.to_string(),
-            });
-        };
-        let fence = self.with_view(|view| self.fence(view));
-        if stamp.version >= fence || planted::is_planted(Bug::IgnoredFence) {
-            return Ok((body, stamp));
-        }
-        self.count(|m| m.stale_requests += 1);
-        Err(RemoteError {
-            kind: RemoteErrorKind::Stale,
-            message: stamp.stale(fence).to_string(),
-        })
-    }
-
-    /// The version that a request has to be routed by at least.
-    pub fn fence(&self, view: &ClusterView) -> u64 {
-        view.fence.max(self.context.fenced_off.get())
-    }
-
-    /// Waits until there is a newer view than this one. None if there is none in time, or if the cluster has given up
-    /// what this node began under the older view: replicas may have purged deletions that hide it.
-    pub(crate) async fn newer_view(&self, than: &ClusterView, until: Instant) -> Option<Arc<ClusterView>> {
-        loop {
-            let changed = self.context.view_changed.notified();
-            let view = self.view();
-            if view.version > than.version {
-                let is_given_up = view
-                    .own_forgotten()
-                    .is_some_and(|forgotten| than.version < forgotten.version);
-                return (!is_given_up).then_some(view);
-            }
-            runtime::timeout_at(until, changed).await.ok()?;
-        }
     }
 }

@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +13,15 @@ use std::time::Duration;
 use hints::{Deliver, Delivery, Hints, Interrupted, MissedWrite, NotTaken, Order, Pending, Rejected, SyncPoint, Terms};
 use mutation::{Addressed, Mutation};
 use rpc::{RemoteError, RemoteErrorKind};
-use runtime::{Instant, Notify, ShardId};
+use runtime::{Instant, Notify};
 use smallvec::SmallVec;
-use topology::{HostId, NodeState, Replica, WriteTargets};
+use topology::{HostId, NodeNumber, NodeState, Replica, WriteTargets};
 
 use crate::fence::Stamp;
 use crate::message::{are_hints, encode_mutations, mark_hints};
 use crate::tombstones::MARGIN_US;
 use crate::verbs::Verb;
-use crate::{ClusterView, Coordinator, TargetError, spawn};
+use crate::{ClusterView, Context, TargetError, on_all_shards, spawn};
 
 /// How often a shard looks for hints that can be handed over, besides when a node comes up.
 const HANDOFF_PERIOD: Duration = Duration::from_secs(5);
@@ -37,11 +36,11 @@ const TAKEN_BYTES_PER_SECOND: u64 = 16 << 20;
 const TAKEN_AHEAD: Duration = Duration::from_secs(1);
 
 /// The hints that this shard keeps for others, and those that others hand over to it.
-#[derive(Default)]
-pub(crate) struct Handoff {
-    pub(crate) hints: RefCell<Option<Rc<Hints>>>,
+pub struct Handoff {
+    context: Rc<Context>,
+    hints: RefCell<Option<Rc<Hints>>>,
     /// A node came up: its hints can be handed over.
-    pub(crate) due: Notify,
+    due: Notify,
     room: Room,
 }
 
@@ -65,31 +64,55 @@ impl Room {
     }
 }
 
-impl Coordinator {
+impl Handoff {
+    pub(crate) fn new(context: Rc<Context>) -> Self {
+        Self {
+            context,
+            hints: RefCell::default(),
+            due: Notify::default(),
+            room: Room::default(),
+        }
+    }
+
     /// Gives this shard its hints; without, a write that a replica misses is left to reads and repair.
-    pub fn keep_hints(self: &Rc<Self>, hints: Rc<Hints>) {
-        let view = self.view();
+    pub(crate) fn keep(&self, hints: Rc<Hints>) {
+        let view = self.context.view();
         for (number, node) in view.topology.numbered_nodes() {
-            if self.takes_writes(number) {
+            if self.context.takes_writes(number) {
                 hints.set_live(node.host_id, true);
             }
         }
-        *self.hints.hints.borrow_mut() = Some(hints);
-        self.forget_own_hints(&view);
-        self.hold_tombstones();
+        *self.hints.borrow_mut() = Some(hints);
+        self.forget_own(&view);
+    }
+
+    /// Takes over whether a node takes writes.
+    pub(crate) fn set_live(&self, node: NodeNumber) {
+        let (view, takes) = (self.context.view(), self.context.takes_writes(node));
+        if let (Some(hints), Some(node)) = (self.kept(), view.topology.numbered(node)) {
+            hints.set_live(node.host_id, takes);
+        }
+        if takes {
+            self.due.notify_all();
+        }
+    }
+
+    /// A node has room again: what waits for it is tried.
+    pub(crate) fn has_room(&self) {
+        self.due.notify_all();
     }
 
     /// Hands over nothing that the cluster has given up. Call this before requests see the view that says so.
-    pub(crate) fn forget_own_hints(&self, view: &ClusterView) {
-        if let (Some(hints), Some(forgotten)) = (self.hints(), view.own_forgotten()) {
+    pub(crate) fn forget_own(&self, view: &ClusterView) {
+        if let (Some(hints), Some(forgotten)) = (self.kept(), view.own_forgotten()) {
             hints.forget_before(i64::from(forgotten.before) * 1_000_000);
         }
     }
 
     /// This shard's hints.
     #[must_use]
-    pub fn hints(&self) -> Option<Rc<Hints>> {
-        self.hints.hints.borrow().clone()
+    pub fn kept(&self) -> Option<Rc<Hints>> {
+        self.hints.borrow().clone()
     }
 
     /// Notes for a replica that it did not get these mutations, born at `birth_us` (`birth.rs`). Whether hints of all
@@ -104,16 +127,19 @@ impl Coordinator {
         birth_us: i64,
         is_acknowledgement: bool,
     ) -> bool {
-        let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(replica.node)) else {
+        let (Some(hints), Some(node)) = (self.kept(), view.topology.numbered(replica.node)) else {
             return false;
         };
         // What was begun before this node was given up is given up, however late its end is seen.
-        let own_forgotten = self.with_view(ClusterView::own_forgotten);
+        let own_forgotten = self.context.with_view(ClusterView::own_forgotten);
         let is_given_up = own_forgotten.is_some_and(|forgotten| view.version < forgotten.version);
         let is_kept = replica.node != view.me && hints.keeps_for(&node.location.datacenter) && !is_given_up;
         let mut is_noted = is_kept;
         for mutation in mutations {
-            let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));
+            let is_truncated = |table| {
+                self.context
+                    .with_view(|now| now.truncated_at(table) > view.truncated_at(table))
+            };
             let write = self.missed_write(mutation, birth_us);
             let Some(write) = write.filter(|_| !is_truncated(mutation.table())) else {
                 is_noted = false;
@@ -145,28 +171,28 @@ impl Coordinator {
 
     /// Hands hints over, again and again, whenever a node that they are for is up. Run this on each shard once the node
     /// is in its cluster.
-    pub async fn run_handoff(self: Rc<Self>) {
-        let Some(hints) = self.hints() else { return };
+    pub async fn run(self: Rc<Self>) {
+        let Some(hints) = self.kept() else { return };
         let told = Rc::new(Told::default());
         loop {
             for target in hints.targets() {
                 if !hints.is_paused() && self.can_hand_over(target) {
-                    let (coordinator, hints, told) = (Rc::clone(&self), Rc::clone(&hints), Rc::clone(&told));
-                    spawn(async move { coordinator.hand_over(&hints, target, &told).await });
+                    let (handoff, hints, told) = (Rc::clone(&self), Rc::clone(&hints), Rc::clone(&told));
+                    spawn(async move { handoff.hand_over(&hints, target, &told).await });
                 }
             }
-            let _ = runtime::timeout(HANDOFF_PERIOD, self.hints.due.notified()).await;
+            let _ = runtime::timeout(HANDOFF_PERIOD, self.due.notified()).await;
         }
     }
 
     /// A node that was removed has no say any more: its hints go to those that took over.
     fn can_hand_over(&self, target: HostId) -> bool {
-        let view = self.view();
+        let view = self.context.view();
         let Some(node) = view.topology.node(target) else {
             return false;
         };
         let number = view.topology.number(target);
-        node.state == NodeState::Left || number.is_some_and(|number| self.takes_growth(number))
+        node.state == NodeState::Left || number.is_some_and(|number| self.context.takes_growth(number))
     }
 
     async fn hand_over(self: Rc<Self>, hints: &Rc<Hints>, target: HostId, told: &Told) {
@@ -174,7 +200,7 @@ impl Coordinator {
             let store = self.context.shard.store(mutation.table)?;
             let table = store.table();
             mutation.validate(&table.layout).ok()?;
-            self.view().route(mutation.table)?;
+            self.context.view().route(mutation.table)?;
             let deletions = mutation.deletion_seconds(&table.layout);
             Some(Terms {
                 grace_seconds: table.options.late_write_seconds(),
@@ -182,8 +208,8 @@ impl Coordinator {
             })
         };
         let deliver: Deliver<'_> = &|mutations| -> Delivery {
-            let coordinator = Rc::clone(&self);
-            Box::pin(async move { coordinator.deliver(target, mutations).await })
+            let handoff = Rc::clone(&self);
+            Box::pin(async move { handoff.deliver(target, mutations).await })
         };
         let before = hints.metrics().replayed;
         match hints.replay(target, &terms_of, deliver).await {
@@ -206,7 +232,7 @@ impl Coordinator {
 
     /// Brings mutations to where they belong now.
     async fn deliver(&self, target: HostId, mutations: Rc<[Vec<u8>]>) -> Result<(), NotTaken> {
-        let view = self.view();
+        let view = self.context.view();
         let number = view.topology.number(target);
         let mut shares: BTreeMap<Replica, Vec<Addressed>> = BTreeMap::new();
         for bytes in mutations.iter() {
@@ -231,8 +257,8 @@ impl Coordinator {
             }
         }
         for (replica, share) in shares {
-            let name = || Self::names(&view, std::iter::once(replica));
-            if !self.takes_growth(replica.node) {
+            let name = || view.names(std::iter::once(replica));
+            if !self.context.takes_growth(replica.node) {
                 return Err(NotTaken::Later(format!(
                     "{} is down, takes no writes or has a full disk",
                     name()
@@ -255,21 +281,21 @@ impl Coordinator {
         share: Vec<Addressed>,
     ) -> Result<(), TargetError> {
         if replica.node == view.me {
-            return self.mutate(view, replica, &share).await;
+            return self.context.mutate(view, replica, &share).await;
         }
         let mut body = encode_mutations(false, share.iter());
         mark_hints(&mut body);
         Stamp::of_tables(view, share.iter().map(Addressed::table)).sign(&mut body);
-        let until = runtime::now() + self.timeouts().write;
-        let answer = self.call(view, replica, Verb::Mutate, body, until).await;
+        let until = runtime::now() + self.context.timeouts().write;
+        let answer = self.context.call(view, replica, Verb::Mutate, body, until).await;
         answer.map(drop)
     }
 
     /// Whether this shard takes mutations that come from another node: hints wait when more of them come than it has
     /// room for.
     #[inline]
-    pub(crate) fn admit_hints(&self, body: &[u8]) -> Result<(), RemoteError> {
-        if !are_hints(body) || self.hints.room.take(runtime::now(), body.len()) {
+    pub(crate) fn admit(&self, body: &[u8]) -> Result<(), RemoteError> {
+        if !are_hints(body) || self.room.take(runtime::now(), body.len()) {
             return Ok(());
         }
         Err(RemoteError {
@@ -284,7 +310,7 @@ impl Coordinator {
     }
 
     /// What waits for other nodes, of all shards of this node together.
-    pub async fn pending_hints() -> Vec<Pending> {
+    pub async fn pending() -> Vec<Pending> {
         let of_shards = on_all_shards(|_, hints| async move { hints.map_or_else(Vec::new, |hints| hints.pending()) });
         let mut merged: BTreeMap<HostId, Pending> = BTreeMap::new();
         for part in of_shards.await.into_iter().flatten() {
@@ -304,7 +330,7 @@ impl Coordinator {
     }
 
     /// What other nodes have refused permanently, of all shards of this node together.
-    pub async fn rejected_hints() -> BTreeMap<HostId, Rejected> {
+    pub async fn rejected() -> BTreeMap<HostId, Rejected> {
         let of_shards = on_all_shards(|_, hints| async move { hints.map_or_else(Vec::new, |hints| hints.rejected()) });
         let mut merged: BTreeMap<HostId, Rejected> = BTreeMap::new();
         for (target, part) in of_shards.await.into_iter().flatten() {
@@ -319,7 +345,7 @@ impl Coordinator {
     ///
     /// # Errors
     /// When files cannot be removed.
-    pub async fn clear_rejected_hints(target: Option<HostId>) -> Result<(), String> {
+    pub async fn clear_rejected(target: Option<HostId>) -> Result<(), String> {
         let cleared = on_all_shards(move |_, hints| async move {
             match hints {
                 Some(hints) => hints.clear_rejected(target).await.map_err(|e| e.to_string()),
@@ -330,7 +356,7 @@ impl Coordinator {
     }
 
     /// Makes every shard of this node obey an order, before this returns.
-    pub async fn order_hints(order: Order) {
+    pub async fn order(order: Order) {
         on_all_shards(move |coordinator, hints| {
             let order = order.clone();
             async move {
@@ -348,7 +374,7 @@ impl Coordinator {
     ///
     /// # Errors
     /// When files cannot be removed.
-    pub async fn forget_hints(target: Option<HostId>) -> Result<(), String> {
+    pub async fn forget(target: Option<HostId>) -> Result<(), String> {
         let forgotten = on_all_shards(move |_, hints| async move {
             match hints {
                 Some(hints) => hints.forget(target).await.map_err(|e| e.to_string()),
@@ -360,7 +386,7 @@ impl Coordinator {
 
     /// The place that the hints of this node for some others, or for all, have reached.
     pub async fn sync_point(&self, targets: Option<BTreeSet<HostId>>) -> SyncPoint {
-        let view = self.view();
+        let view = self.context.view();
         let node = view
             .topology
             .numbered(view.me)
@@ -399,32 +425,6 @@ impl Coordinator {
         });
         reached.await.into_iter().all(|is_reached| is_reached)
     }
-}
-
-/// Runs `work` with the coordinator and the hints of every shard of this node, on all at once, and gives the results in
-/// order.
-pub(crate) async fn on_all_shards<T, F>(
-    work: impl Fn(Rc<Coordinator>, Option<Rc<Hints>>) -> F + Clone + Send + 'static,
-) -> Vec<T>
-where
-    T: Send + 'static,
-    F: Future<Output = T> + 'static,
-{
-    let asked: Vec<_> = (0..runtime::shard_count())
-        .map(|shard| {
-            let work = work.clone();
-            runtime::submit_async_to(ShardId(shard), move || {
-                let coordinator = Coordinator::local();
-                let hints = coordinator.hints();
-                work(coordinator, hints)
-            })
-        })
-        .collect();
-    let mut results = Vec::with_capacity(asked.len());
-    for result in asked {
-        results.push(result.await);
-    }
-    results
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //!          until:     a place
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
 //! TAKETURN, ENDTURN  `contention.rs`
-//! ADMIT  `rate.rs`
+//! ADMIT  `limits/rate.rs`
 //! REPORT  `hints/src/ledger.rs`
 //! NEAR     `near/message.rs`
 //! BATCHREMOVE, BATCHKNOWN  u128 batch id; the answer to the latter is u8 1 when it is known, else 0

@@ -43,9 +43,9 @@ use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{HostId, NodeNumber, NodeState, Replica, Tablet, WriteTargets};
 
-use crate::handoff::on_all_shards;
+use crate::handoff::Handoff;
 use crate::message::Malformed;
-use crate::{ClusterView, Coordinator, Forgotten, Verb, spawn};
+use crate::{ClusterView, Context, Coordinator, Forgotten, Verb, on_all_shards, spawn};
 
 /// How often a node makes its report durable and sends it.
 const REPORT_PERIOD: Duration = Duration::from_secs(20);
@@ -58,7 +58,7 @@ const LAST_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// a member.
 const DEPARTURE_WAIT_SECONDS: u32 = 300;
 /// By how much clocks may differ, and a request be late, in seconds.
-const MARGIN_SECONDS: u32 = 10;
+pub(crate) const MARGIN_SECONDS: u32 = 10;
 /// [`MARGIN_SECONDS`] in microseconds.
 pub(crate) const MARGIN_US: i64 = MARGIN_SECONDS as i64 * 1_000_000;
 /// Before anything was written. 0 says that nothing is held.
@@ -92,43 +92,16 @@ struct ForgottenHolds {
 }
 
 /// One shard's part; the ledger is on shard 0.
-#[derive(Default)]
-pub(crate) struct TombstoneHolds {
+pub struct Tombstones {
+    context: Rc<Context>,
+    hints: Rc<Handoff>,
     holds: RefCell<Arc<Holds>>,
     ledger: RefCell<Option<Ledger>>,
-    /// Writes that continue after their requests were answered.
-    under_way: Cell<usize>,
     is_told: Cell<bool>,
     /// The run ends: each report may be its last.
     is_ending: Cell<bool>,
     /// One at a time replaces the ledger's file.
-    renewing: Renewing,
-}
-
-struct Renewing(runtime::Semaphore);
-
-impl Default for Renewing {
-    fn default() -> Self {
-        Self(runtime::Semaphore::new(1))
-    }
-}
-
-/// A write continues after its request was answered while this lives.
-pub(crate) struct UnderWay(Rc<Coordinator>);
-
-impl UnderWay {
-    pub(crate) fn new(coordinator: &Rc<Coordinator>) -> Self {
-        let count = &coordinator.tombstones.under_way;
-        count.set(count.get() + 1);
-        Self(Rc::clone(coordinator))
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let count = &self.0.tombstones.under_way;
-        count.set(count.get() - 1);
-    }
+    renewing: runtime::Semaphore,
 }
 
 /// What a node has lost permanently with one of its directories, as its operator accepted.
@@ -266,24 +239,36 @@ impl Holds {
     }
 }
 
-impl Coordinator {
+impl Tombstones {
+    pub(crate) fn new(context: Rc<Context>, hints: Rc<Handoff>) -> Self {
+        Self {
+            context,
+            hints,
+            holds: RefCell::default(),
+            ledger: RefCell::default(),
+            is_told: Cell::default(),
+            is_ending: Cell::default(),
+            renewing: runtime::Semaphore::new(1),
+        }
+    }
+
     /// Makes compactions of this shard ask what other replicas may have missed. Nothing is purged before all members
     /// have reported.
-    pub(crate) fn hold_tombstones(self: &Rc<Self>) {
-        let coordinator = Rc::downgrade(self);
-        let hold = move |table, range| match coordinator.upgrade() {
-            Some(coordinator) => coordinator.tombstone_hold(table, range),
+    pub(crate) fn hold(self: &Rc<Self>) {
+        let tombstones = Rc::downgrade(self);
+        let hold = move |table, range| match tombstones.upgrade() {
+            Some(tombstones) => tombstones.hold_of(table, range),
             None => TombstoneHold::UNKNOWN,
         };
         self.context.shard.hold_tombstones(Box::new(hold));
     }
 
-    fn tombstone_hold(&self, table: TableId, range: TokenRange) -> TombstoneHold {
-        let view = self.view();
+    fn hold_of(&self, table: TableId, range: TokenRange) -> TombstoneHold {
+        let view = self.context.view();
         let Some(store) = self.context.shard.store(table) else {
             return TombstoneHold::UNKNOWN;
         };
-        let holds = Arc::clone(&self.tombstones.holds.borrow());
+        let holds = Arc::clone(&self.holds.borrow());
         let tablets = tablets_of(&view, table, range);
         let is_only_here = |(tablet, _): &(Tablet<'_>, _)| {
             let targets = WriteTargets::new(tablet);
@@ -317,7 +302,7 @@ impl Coordinator {
     /// them equal up to there at most. See docs/dev/tombstones.md.
     #[must_use]
     pub fn complete_until(&self, table: TableId, range: TokenRange) -> u32 {
-        let (view, holds) = (self.view(), Arc::clone(&self.tombstones.holds.borrow()));
+        let (view, holds) = (self.context.view(), Arc::clone(&self.holds.borrow()));
         let mut fence = u64::MAX;
         for (tablet, _) in tablets_of(&view, table, range) {
             for replica in WriteTargets::new(&tablet).all() {
@@ -336,7 +321,7 @@ impl Coordinator {
     /// # Errors
     /// When the ledger cannot be read or replaced.
     pub async fn begin_reports(&self, lost: AcceptedLoss) -> Result<(), String> {
-        let Some(hints) = self.hints() else { return Ok(()) };
+        let Some(hints) = self.hints.kept() else { return Ok(()) };
         let loaded = hints.load_ledger().await.map_err(|e| e.to_string())?;
         let (is_first, mut ledger) = (loaded.is_none(), loaded.unwrap_or_default());
         let now = now_seconds();
@@ -351,15 +336,15 @@ impl Coordinator {
                  listmissedwrites)",
                 now.saturating_sub(since)
             );
-            let view = self.view();
+            let view = self.context.view();
             for node in view.topology.members() {
                 ledger.own.missed.entry(node.host_id).or_default().add(since, now);
             }
         }
-        count_lost(&mut ledger, &self.view(), lost, now);
+        count_lost(&mut ledger, &self.context.view(), lost, now);
         ledger.own.is_final = false;
         hints.save_ledger(&ledger).await.map_err(|e| e.to_string())?;
-        *self.tombstones.ledger.borrow_mut() = Some(ledger);
+        *self.ledger.borrow_mut() = Some(ledger);
         Ok(())
     }
 
@@ -378,39 +363,30 @@ impl Coordinator {
     /// Ends a run: nothing was lost if no write is under way any more. To be called on shard 0 while the other shards
     /// still answer. Reports that are due while the node flushes say the same.
     pub async fn end_reports(&self) {
-        self.tombstones.is_ending.set(true);
+        self.is_ending.set(true);
         match self.renew_report().await {
             Ok(report) => self.send_report(&report, LAST_REPORT_TIMEOUT).await,
             Err(e) => log::warn!("{e}; the next start takes this node for one that did not stop in order"),
         }
     }
 
-    /// A write reaches a replica within so many seconds after it was made: later only as a hint or as a part of a
-    /// batch.
-    #[must_use]
-    pub fn late_write_seconds(&self) -> u32 {
-        let patience = self.timeouts().write.max(self.timeouts().counter) * 2;
-        let patience = u32::try_from(patience.as_secs()).unwrap_or(u32::MAX);
-        MARGIN_SECONDS.saturating_add(patience)
-    }
-
     /// Makes durable what is known now, and gives it back as others may have it.
     async fn renew_report(&self) -> Result<Report, HintsError> {
-        let is_begun = self.tombstones.ledger.borrow().is_some();
-        let Some(hints) = self.hints().filter(|_| is_begun) else {
+        let is_begun = self.ledger.borrow().is_some();
+        let Some(hints) = self.hints.kept().filter(|_| is_begun) else {
             return Ok(Report::default());
         };
-        let _alone = self.tombstones.renewing.0.acquire(1).await;
-        let is_last = self.tombstones.is_ending.get();
-        let (view, now) = (self.view(), now_seconds());
-        let mut until = now.saturating_sub(self.late_write_seconds());
+        let _alone = self.renewing.acquire(1).await;
+        let is_last = self.is_ending.get();
+        let (view, now) = (self.context.view(), now_seconds());
+        let mut until = now.saturating_sub(self.context.timeouts().late_write_seconds());
         let of_shards = on_all_shards(|coordinator, hints: Option<Rc<Hints>>| async move {
             let hints = hints?;
             let synced = hints.sync(None).await;
-            let under_way = coordinator.tombstones.under_way.get();
-            let of_batches = coordinator.oldest_batch_us();
-            let oldest = coordinator.oldest_under_way_us();
-            let fence = coordinator.with_view(|view| coordinator.fence(view));
+            let under_way = coordinator.writes.flights.under_way();
+            let of_batches = coordinator.batches.oldest_us();
+            let oldest = coordinator.writes.flights.oldest_us();
+            let fence = coordinator.context.with_view(|view| coordinator.context.fence(view));
             Some((
                 synced,
                 hints.take_missed(),
@@ -422,7 +398,7 @@ impl Coordinator {
         let mut is_busy = false;
         let mut fence = u64::MAX;
         let parts = of_shards.await;
-        let mut ledger = self.tombstones.ledger.borrow().clone().unwrap_or_default();
+        let mut ledger = self.ledger.borrow().clone().unwrap_or_default();
         for (synced, missed, (since, of_batches), (count, oldest, fence_there)) in parts.into_iter().flatten() {
             result = result.and(synced);
             under_way += count;
@@ -450,12 +426,12 @@ impl Coordinator {
             let until = if ledger.own.is_final { now } else { until };
             ledger.own.until = ledger.own.until.max(until);
         }
-        *self.tombstones.ledger.borrow_mut() = Some(ledger.clone());
+        *self.ledger.borrow_mut() = Some(ledger.clone());
         hints.save_ledger(&ledger).await?;
         result?;
         let report = Report { waiting, ..ledger.own };
         let me = view.with(|_, me| me);
-        if let Some(ledger) = &mut *self.tombstones.ledger.borrow_mut() {
+        if let Some(ledger) = &mut *self.ledger.borrow_mut() {
             // With what waits, which the file does not need to have: the next run finds the hints.
             ledger.others.insert(me, report.clone());
         }
@@ -464,21 +440,24 @@ impl Coordinator {
 
     async fn send_report(&self, report: &Report, timeout: Duration) {
         let until = runtime::now() + timeout;
-        let (view, body) = (self.view(), report.encode());
+        let (view, body) = (self.context.view(), report.encode());
         let numbers = coordinators(&view).filter_map(|host| view.topology.number(host));
         // A node that has left no longer learns which members are up. One that ends for another reason asks those that
         // are: a copy of a member's directory, which is refused, must not speak for that member.
         let own = view.topology.numbered(view.me);
         let has_left = own.is_none_or(|node| matches!(node.state, NodeState::Leaving | NodeState::Left));
-        let asks_all = has_left && self.tombstones.is_ending.get();
-        let is_asked = |node: &NodeNumber| asks_all || self.is_live(*node);
+        let asks_all = has_left && self.is_ending.get();
+        let is_asked = |node: &NodeNumber| asks_all || self.context.is_live(*node);
         let others: Vec<NodeNumber> = numbers.filter(|node| *node != view.me && is_asked(node)).collect();
         let sent = others.into_iter().map(|node| {
             let (view, body) = (view.clone(), body.clone());
             runtime::spawn(async move {
                 let replica = Replica { node, shard: 0 };
                 // One that does not take it holds its tombstones, and gets the next.
-                let _ = Self::local().call(&view, replica, Verb::Report, body, until).await;
+                let _ = Coordinator::local()
+                    .context
+                    .call(&view, replica, Verb::Report, body, until)
+                    .await;
             })
         });
         for sent in sent.collect::<Vec<_>>() {
@@ -489,18 +468,18 @@ impl Coordinator {
     /// Takes what another node reports.
     pub(crate) fn take_report(self: &Rc<Self>, from: HostId, body: &[u8]) -> Result<(), Malformed> {
         let report = Report::decode(body).ok_or(Malformed("a report of missed writes"))?;
-        if let Some(ledger) = &mut *self.tombstones.ledger.borrow_mut() {
+        if let Some(ledger) = &mut *self.ledger.borrow_mut() {
             ledger.others.insert(from, report);
         }
-        let coordinator = Rc::clone(self);
-        spawn(async move { coordinator.share_holds().await });
+        let tombstones = Rc::clone(self);
+        spawn(async move { tombstones.share_holds().await });
         Ok(())
     }
 
     /// Makes all shards of this node obey what is reported.
     async fn share_holds(&self) {
-        let view = self.view();
-        let holds = match &*self.tombstones.ledger.borrow() {
+        let view = self.context.view();
+        let holds = match &*self.ledger.borrow() {
             Some(ledger) => Arc::new(holds_of(ledger, &view)),
             None => return,
         };
@@ -510,21 +489,21 @@ impl Coordinator {
         })
         .await;
         // Members that never reported are new: that is no loss.
-        let is_held = self.held_tombstones().iter().any(|held| held.first > 0);
-        if is_held && !self.tombstones.is_told.replace(is_held) {
+        let is_held = self.held().iter().any(|held| held.first > 0);
+        if is_held && !self.is_told.replace(is_held) {
             log::warn!(
                 "replicas may have missed deletions: their tombstones are kept beyond the grace period (nodetool listmissedwrites)"
             );
         }
-        self.tombstones.is_told.set(is_held);
+        self.is_told.set(is_held);
     }
 
     /// Why tombstones are kept beyond the grace period, as shard 0 knows it.
     #[must_use]
-    pub fn held_tombstones(&self) -> Vec<HeldTombstones> {
-        let view = self.view();
+    pub fn held(&self) -> Vec<HeldTombstones> {
+        let view = self.context.view();
         let (me, now) = (view.with(|_, me| me), now_seconds());
-        let Some(ledger) = self.tombstones.ledger.borrow().clone() else {
+        let Some(ledger) = self.ledger.borrow().clone() else {
             return Vec::new();
         };
         let mut held = Vec::new();
@@ -558,10 +537,10 @@ impl Coordinator {
     ///
     /// # Errors
     /// When the ledger cannot be replaced.
-    pub async fn release_tombstones(&self, target: Option<HostId>) -> Result<(), String> {
+    pub async fn release(&self, target: Option<HostId>) -> Result<(), String> {
         // What shards have noted until now is meant too.
         self.renew_report().await.map_err(|e| e.to_string())?;
-        if let Some(ledger) = &mut *self.tombstones.ledger.borrow_mut() {
+        if let Some(ledger) = &mut *self.ledger.borrow_mut() {
             let is_meant = |host: &HostId| target.is_none_or(|target| target == *host);
             ledger.own.missed.retain(|host, _| !is_meant(host));
         }

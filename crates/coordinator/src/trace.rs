@@ -5,8 +5,9 @@
 //! A replica notes its own steps and keeps them itself, as Cassandra's do: the answer has no field for them, and the
 //! steps that matter most are those of a replica that answers too late. They are kept when its work ends, even if the
 //! coordinator has stopped waiting. The query engine registers the function that keeps them
-//! ([`Coordinator::on_trace`]).
+//! ([`Traces::on_end`]).
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 
@@ -34,7 +35,7 @@ pub async fn beside<T>(id: Option<TraceId>, work: impl Future<Output = T>) -> T 
     let Some(id) = id else { return work.await };
     let trace = Trace::begin(id);
     let done = trace.during(work).await;
-    Coordinator::local().keep_trace(trace);
+    Coordinator::local().traces.keep(trace);
     done
 }
 
@@ -67,15 +68,21 @@ pub fn current_id() -> Option<TraceId> {
     Trace::current().map(|trace| trace.id)
 }
 
-impl Coordinator {
+/// Keeps the events that one shard notes as a replica.
+#[derive(Default)]
+pub struct Traces {
+    keeper: RefCell<Option<Keeper>>,
+}
+
+impl Traces {
     /// Registers what keeps the events that this shard notes as a replica.
-    pub fn on_trace(&self, keeper: Keeper) {
-        *self.trace_keeper.borrow_mut() = Some(keeper);
+    pub fn on_end(&self, keeper: Keeper) {
+        *self.keeper.borrow_mut() = Some(keeper);
     }
 
     /// Keeps the events of work that has ended.
-    pub(crate) fn keep_trace(&self, trace: Rc<Trace>) {
-        if let Some(keeper) = &*self.trace_keeper.borrow() {
+    pub(crate) fn keep(&self, trace: Rc<Trace>) {
+        if let Some(keeper) = &*self.keeper.borrow() {
             keeper(trace);
         }
     }

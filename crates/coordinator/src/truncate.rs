@@ -26,55 +26,57 @@ use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{HostId, NodeNumber, WriteTargets};
 
-use crate::Coordinator;
-use crate::cas::acceptor;
+use crate::Context;
+use crate::cas::acceptor::{self, Acceptor};
+use crate::handoff::Handoff;
 
-impl Coordinator {
-    /// The nodes that have replicas of a table: those that a truncation waits for.
-    ///
-    /// # Errors
-    /// When one of them is down; the sentence names it.
-    pub fn replicas_to_truncate(&self, table: TableId) -> Result<Vec<HostId>, String> {
-        let view = self.view();
-        let Some(route) = view.route(table) else {
-            return Err("the table is not in the cluster's map".to_owned());
-        };
-        let replicas = route
-            .map
-            .tablets()
-            .flat_map(|tablet| WriteTargets::new(&tablet).all().collect::<Vec<_>>());
-        let mut nodes: BTreeSet<NodeNumber> = replicas.map(|replica| replica.node).collect();
-        // One that is lost does not come back with what it has.
-        nodes.retain(|node| {
-            let node = view.topology.numbered(*node);
-            node.is_some_and(|node| !view.topology.is_lost(node))
-        });
-        if let Some(dead) = nodes.iter().find(|node| !self.is_live(**node)) {
-            return Err(format!(
-                "node {} is down, and TRUNCATE needs all replicas of the table. Nothing was removed",
-                Self::address(&view, *dead)
-            ));
-        }
-        let hosts = nodes.iter().filter_map(|node| view.topology.numbered(*node));
-        Ok(hosts.map(|node| node.host_id).collect())
+/// The nodes that have replicas of a table: those that a truncation waits for.
+///
+/// # Errors
+/// When one of them is down; the sentence names it.
+pub fn replicas_to_truncate(context: &Context, table: TableId) -> Result<Vec<HostId>, String> {
+    let view = context.view();
+    let Some(route) = view.route(table) else {
+        return Err("the table is not in the cluster's map".to_owned());
+    };
+    let replicas = route
+        .map
+        .tablets()
+        .flat_map(|tablet| WriteTargets::new(&tablet).all().collect::<Vec<_>>());
+    let mut nodes: BTreeSet<NodeNumber> = replicas.map(|replica| replica.node).collect();
+    // One that is lost does not come back with what it has.
+    nodes.retain(|node| {
+        let node = view.topology.numbered(*node);
+        node.is_some_and(|node| !view.topology.is_lost(node))
+    });
+    if let Some(dead) = nodes.iter().find(|node| !context.is_live(**node)) {
+        return Err(format!(
+            "node {} is down, and TRUNCATE needs all replicas of the table. Nothing was removed",
+            view.address(*dead)
+        ));
     }
+    let hosts = nodes.iter().filter_map(|node| view.topology.numbered(*node));
+    Ok(hosts.map(|node| node.host_id).collect())
+}
 
-    /// Forgets a table's data on this shard, and what waits to be written to it. The shard has the view with the
-    /// truncation.
-    ///
-    /// # Errors
-    /// When something cannot be forgotten permanently; it can be tried again.
-    pub async fn forget_table(self: &Rc<Self>, table: TableId) -> Result<(), String> {
-        let Some(store) = self.context.shard.store(table) else {
-            return Ok(());
-        };
-        if let Some(hints) = self.hints() {
-            hints.truncate(table).await.map_err(|e| e.to_string())?;
-        }
-        if !planted::is_planted(Bug::TruncationForgetsNoProposal) {
-            let forgotten = acceptor::forget(&self.context.shard, &self.cas.acceptor, table).await;
-            forgotten.map_err(|e| e.to_string())?;
-        }
-        self.context.shard.truncate(&store).await
+/// Forgets a table's data on this shard, and what waits to be written to it. The shard has the view with the
+/// truncation.
+///
+/// # Errors
+/// When something cannot be forgotten permanently; it can be tried again.
+pub(crate) async fn forget(
+    (context, hints, acceptor): (&Context, &Handoff, &Rc<Acceptor>),
+    table: TableId,
+) -> Result<(), String> {
+    let Some(store) = context.shard.store(table) else {
+        return Ok(());
+    };
+    if let Some(hints) = hints.kept() {
+        hints.truncate(table).await.map_err(|e| e.to_string())?;
     }
+    if !planted::is_planted(Bug::TruncationForgetsNoProposal) {
+        let forgotten = acceptor::forget(&context.shard, acceptor, table).await;
+        forgotten.map_err(|e| e.to_string())?;
+    }
+    context.shard.truncate(&store).await
 }

@@ -13,6 +13,7 @@ use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
 use stdx::planted::{self, Bug};
 
 use crate::Coordinator;
+use crate::cas::Cas;
 use crate::cas::acceptor;
 use crate::cas::acceptor::Whom;
 use crate::cas::message::PaxosRequest;
@@ -48,13 +49,13 @@ pub enum Verb {
     BatchRemove = 18,
     /// Whether a logged batch is still going to be finished.
     BatchKnown = 19,
-    /// Take an operation on a partition, if its table's limit leaves room: `rate.rs`.
+    /// Take an operation on a partition, if its table's limit leaves room: `limits/rate.rs`.
     Admit = 20,
     /// What the writes of the sender have missed: `tombstones.rs`.
     Report = 21,
     /// Work on ranges of tokens: `near/message.rs`.
     Near = 24,
-    /// How large partitions and rows are that are to be written to: `large.rs`.
+    /// How large partitions and rows are that are to be written to: `limits/large.rs`.
     Measure = 26,
 }
 
@@ -173,7 +174,7 @@ impl Entry {
     fn answer(&self, coordinator: &Rc<Coordinator>, mut request: Request<'_>) -> Reply {
         let mut stamp = Stamp::PRESENT;
         if self.fence == Fence::Fenced {
-            match coordinator.pass(request.body) {
+            match coordinator.context.pass(request.body) {
                 Ok((body, its)) => (request.body, stamp) = (body, its),
                 Err(refused) => return Reply::Err(refused),
             }
@@ -201,7 +202,7 @@ fn traced(coordinator: &Rc<Coordinator>, entry: &'static Entry, id: TraceId, req
                     Ok(_) => "Sending the answer".to_owned(),
                     Err(error) => format!("Sending an error: {}", error.message),
                 });
-                coordinator.keep_trace(trace);
+                coordinator.traces.keep(trace);
                 answer
             });
             later(done)
@@ -212,7 +213,7 @@ fn traced(coordinator: &Rc<Coordinator>, entry: &'static Entry, id: TraceId, req
                 Reply::Taken => trace.note("The answer follows when the log allows it"),
                 _ => trace.note("Sending the answer"),
             }
-            coordinator.keep_trace(trace);
+            coordinator.traces.keep(trace);
             reply
         }
     }
@@ -249,10 +250,10 @@ fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -
 }
 
 fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {
-    if let Err(refused) = coordinator.admit_hints(request.body) {
+    if let Err(refused) = coordinator.hints.admit(request.body) {
         return Reply::Err(refused);
     }
-    if let Err(refused) = coordinator.admit_growth(request.body) {
+    if let Err(refused) = coordinator.context.admit_growth(request.body) {
         return Reply::Err(remote(refused));
     }
     let shard = &coordinator.context.shard;
@@ -263,7 +264,7 @@ fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) ->
         match apply_at_once(shard, only, Origin::Peer, stamp) {
             Ok(Some(logged)) => {
                 let whom = Acknowledgement::Peer(request.responder());
-                coordinator.acknowledge_committed(logged.into(), whom);
+                coordinator.writes.acknowledge_committed(logged.into(), whom);
                 return Reply::Taken;
             }
             Ok(None) => {}
@@ -290,11 +291,16 @@ fn add(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Re
     let coordinator = Rc::clone(coordinator);
     match counter::decode_additions(request.body) {
         Ok((level, additions)) => later(async move {
-            coordinator.admit_additions(&additions).map_err(remote)?;
-            let deadline = runtime::now() + coordinator.timeouts().counter;
+            coordinator.context.admit_additions(&additions).map_err(remote)?;
+            let deadline = runtime::now() + coordinator.context.timeouts().counter;
             // Runs in its own task: even if the caller gives up, the other replicas are sent what this one has added,
             // or it is kept as a hint.
-            let led = async move { coordinator.lead(additions, level, deadline, Origin::Peer, stamp).await };
+            let led = async move {
+                coordinator
+                    .counters
+                    .lead(additions, level, deadline, Origin::Peer, stamp)
+                    .await
+            };
             let led = runtime::spawn(trace::carried(led));
             led.await.map(|result| counter::encode_answer(&result)).map_err(remote)
         }),
@@ -304,7 +310,7 @@ fn add(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Re
 
 fn read(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {
     if let Some(point) = PointCommand::decode(request.body).filter(|point| point.digest_only)
-        && let Some(digest) = coordinator.digest_at_once(&point, stamp)
+        && let Some(digest) = coordinator.reads.digest_at_once(&point, stamp)
     {
         return Reply::Now(answer_of_digest(digest));
     }
@@ -325,7 +331,7 @@ fn paxos(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> 
         Err(e) => return malformed(e),
     };
     let whom = || Whom::Peer(request.responder(), table);
-    match acceptor::handle(coordinator, (table, key), &phase, stamp, whom) {
+    match acceptor::handle(&coordinator.cas, (table, key), &phase, stamp, whom) {
         None => Reply::Taken,
         Some(answering) => later(async move {
             let answer = answering.await.map_err(remote)?;
@@ -337,18 +343,18 @@ fn paxos(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> 
 fn take_turn(_: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
     let body = request.body.to_vec();
     later(async move {
-        let turn = Coordinator::answer_take_turn(&body).await;
+        let turn = Cas::answer_take_turn(&body).await;
         turn.map_err(|e| remote(e.into()))
     })
 }
 
 fn end_turn(_: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    Coordinator::answer_end_turn(request.body);
+    Cas::answer_end_turn(request.body);
     Reply::None
 }
 
 fn near(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    match coordinator.near_here(request.body) {
+    match coordinator.near.answer(request.body) {
         Some(answer) => later(async move { Ok(answer.await) }),
         None => Reply::Err(RemoteError::failed(
             "this node does not do such work near its data".to_owned(),
@@ -357,22 +363,22 @@ fn near(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply
 }
 
 fn batch_store(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    let (coordinator, body) = (Rc::clone(coordinator), request.body.to_vec());
+    let (batches, body) = (Rc::clone(&coordinator.batches), request.body.to_vec());
     later(async move {
-        let held = coordinator.hold_batch(&body).await;
+        let held = batches.hold(&body).await;
         held.map(|()| Vec::new()).map_err(remote)
     })
 }
 
 fn batch_remove(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    match coordinator.release_batch(request.body) {
+    match coordinator.batches.release(request.body) {
         Ok(()) => Reply::Now(Vec::new()),
         Err(e) => Reply::Err(remote(e)),
     }
 }
 
 fn batch_known(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    match coordinator.knows_batch(request.body) {
+    match coordinator.batches.knows(request.body) {
         Ok(is_known) => Reply::Now(vec![u8::from(is_known)]),
         Err(e) => Reply::Err(remote(e)),
     }
@@ -380,21 +386,21 @@ fn batch_known(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -
 
 fn report(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
     let from = topology::HostId(request.peer.host_id);
-    match coordinator.take_report(from, request.body) {
+    match coordinator.tombstones.take_report(from, request.body) {
         Ok(()) => Reply::Now(Vec::new()),
         Err(e) => malformed(e),
     }
 }
 
 fn admit(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    match coordinator.admit_for(request.body) {
+    match coordinator.limits.admit_for(request.body) {
         Ok(answer) => Reply::Now(answer),
         Err(e) => malformed(e),
     }
 }
 
 fn measure(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    match coordinator.measure_for(request.body) {
+    match coordinator.limits.measure_for(request.body) {
         Ok(answer) => Reply::Now(answer),
         Err(e) => malformed(e),
     }

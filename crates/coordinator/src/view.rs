@@ -5,6 +5,7 @@
 //! alone.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use rpc::Peer;
@@ -12,7 +13,7 @@ use runtime::{EndNotify, SharedNotify};
 use schema::TableId;
 use topology::{
     Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, Replica, ReplicaCounts, ReplicaList,
-    Replication, Requirement, RingChange, Stage, Tablet, TabletMap, Topology, changing_ring_map,
+    Replication, Requirement, RingChange, Stage, Tablet, TabletId, TabletMap, Topology, changing_ring_map,
 };
 use types::Token;
 
@@ -369,6 +370,59 @@ impl ClusterView {
     #[must_use]
     pub fn peer(&self, node: NodeNumber) -> Option<Peer> {
         self.peers.get(node.index()).copied().flatten()
+    }
+
+    /// A node in errors and traces: its address for other nodes, as in Cassandra. That for clients may be a loopback or
+    /// a shared one.
+    pub(crate) fn address(&self, node: NodeNumber) -> IpAddr {
+        let node = self.topology.numbered(node);
+        node.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |node| node.internode.ip())
+    }
+
+    /// The name of a replica in errors and traces: address and shard.
+    #[must_use]
+    pub fn name(&self, replica: Replica) -> String {
+        format!("{} shard {}", self.address(replica.node), replica.shard)
+    }
+
+    /// The names of replicas in errors: address and shard.
+    pub(crate) fn names(&self, replicas: impl Iterator<Item = Replica>) -> String {
+        let names = replicas.map(|replica| self.name(replica));
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Cuts `(after, to]` into pieces of which each has the same replicas throughout: pairs of exclusive start and
+    /// inclusive end.
+    #[must_use]
+    pub fn pieces(&self, table: TableId, after: Token, to: Token) -> Vec<(Token, Token)> {
+        let Some(route) = self.route(table) else {
+            return Vec::new();
+        };
+        let map = &route.map;
+        let mut pieces: Vec<(Token, Token)> = Vec::new();
+        let mut last: Option<ReplicaList> = None;
+        let first = if after.0 == i64::MIN { after } else { Token(after.0 + 1) };
+        let mut id = map.tablet_id(first).0;
+        let mut start = after;
+        while let Some(tablet) = map.tablet(TabletId(id)) {
+            let (_, end) = map.token_range(tablet.id).expect("the map has the tablet");
+            let end = end.min(to);
+            let mut replicas: ReplicaList = tablet.read_replicas().into();
+            replicas.sort_unstable();
+            match (pieces.last_mut(), &last) {
+                (Some(piece), Some(before)) if *before == replicas => piece.1 = end,
+                _ => {
+                    pieces.push((start, end));
+                    last = Some(replicas);
+                }
+            }
+            if end >= to {
+                break;
+            }
+            start = end;
+            id += 1;
+        }
+        pieces
     }
 }
 

@@ -35,7 +35,7 @@ impl VirtualTable for Tablets {
     }
 
     fn open(&self, request: Request) -> Opening<'_> {
-        let view = Coordinator::local().view();
+        let view = Coordinator::local().context.view();
         let tables = request.schema.keyspaces.values().flat_map(|k| k.tables.values());
         let wanted = tables.filter(|table| request.wanted.includes(table.id.0.as_bytes()));
         let with_tablets = wanted.filter_map(|table| {

@@ -96,7 +96,7 @@ fn a_read_times_out_where_replicas_that_can_be_reached_are_enough_and_say_nothin
 /// Nodes to which hints are kept.
 fn hinted(cluster: &mut Cluster) -> Vec<HostId> {
     cluster.on(0, |node| async move {
-        node.coordinator.hints().expect("it keeps hints").targets()
+        node.coordinator.hints.kept().expect("it keeps hints").targets()
     })
 }
 
@@ -333,7 +333,7 @@ fn a_write_needs_the_replica_that_a_tablet_gains() {
 
 async fn add(node: Local, number: i64) -> Result<(), CoordinatorError> {
     let additions = vec![addressed(addition(b"k", number))];
-    node.coordinator.add(additions, &node.dated(ALL)).await
+    node.coordinator.counters.add(additions, &node.dated(ALL)).await
 }
 
 /// The counter's value as a client sees it.
@@ -380,6 +380,7 @@ fn an_addition_counts_behind_a_deletion_by_a_clock_that_is_ahead() {
         let mutations = vec![addressed(out)];
         let kind = coordinator::WriteKind::Simple;
         node.coordinator
+            .writes
             .write(mutations, &node.dated(ALL), kind, coordinator::Atomicity::Mutation)
             .await
     });
@@ -398,7 +399,7 @@ fn additions_of_which_one_was_made_are_not_answered_as_refused() {
             addressed(addition(b"k", 1)),
             addressed(insert(&table(), b"k", 1, b"no number", 10)),
         ];
-        node.coordinator.add(additions, &node.dated(ALL)).await
+        node.coordinator.counters.add(additions, &node.dated(ALL)).await
     });
     assert!(matches!(added, Err(CoordinatorError::WriteFailure { .. })), "{added:?}");
     cluster.simulation.run_for(Duration::from_secs(1));
@@ -429,7 +430,7 @@ fn a_conditional_statement_is_decided_above_a_row_that_has_its_very_timestamp() 
                 _ => Decision::Write(insert(&table(), b"k", 0, b"v", timestamp)),
             }
         };
-        let applied = node.coordinator.cas(&request, &mut decide).await;
+        let applied = node.coordinator.cas.compare_and_set(&request, &mut decide).await;
         (applied, asked)
     });
     assert_eq!(applied, Ok(true));
@@ -450,7 +451,7 @@ fn a_replica_that_does_not_learn_a_decision_gets_a_hint() {
     assert_eq!(swapped, Ok(Ok(())));
     cluster.simulation.run_for(Duration::from_millis(100));
     let targets = cluster.on(0, |node: Local| async move {
-        let hints = node.coordinator.hints().expect("it keeps hints");
+        let hints = node.coordinator.hints.kept().expect("it keeps hints");
         hints.targets()
     });
     assert_eq!(targets, [HostId(Uuid::from_u128(3))]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{Cluster, Local, SECOND, Shape, addressed, insert, table};
 use commitlog::SyncMode;
-use coordinator::{ClusterView, Coordinator, CoordinatorError, WriteKind};
+use coordinator::{ClusterView, CoordinatorError, Handoff, WriteKind};
 use hints::{Change, Order};
 use mutation::MutationBuilder;
 use runtime::sim::CrashKind;
@@ -50,7 +50,7 @@ fn of_one_copy_in(seed: u64, shape: Shape) -> (Cluster, [u8; 3]) {
 async fn write(node: Local, keys: [u8; 3], v: &'static [u8]) -> Result<(), CoordinatorError> {
     let mutation = |key: &u8| addressed(insert(&table(), &[*key], 1, v, 10));
     let mutations = keys.iter().map(mutation).collect();
-    node.coordinator.write_logged(mutations, &node.dated(ONE)).await
+    node.coordinator.writes.write_logged(mutations, &node.dated(ONE)).await
 }
 
 /// What the batch left: whether each node has its part.
@@ -62,7 +62,7 @@ fn has(cluster: &mut Cluster, from: usize, keys: [u8; 3]) -> [Option<bool>; 3] {
 }
 
 fn open(cluster: &Cluster) -> Vec<usize> {
-    let open = |node| cluster.local(node).coordinator.open_batches();
+    let open = |node| cluster.local(node).coordinator.batches.open_count();
     (0..3).map(open).collect()
 }
 
@@ -81,7 +81,7 @@ fn begin_and_cut(cluster: &mut Cluster, keys: [u8; 3]) {
     slow_down_holders(cluster);
     let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
     let (first, second) = (cluster.local(1), cluster.local(2));
-    let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    let is_held = || first.coordinator.batches.open_count() + second.coordinator.batches.open_count() == 2;
     assert!(
         cluster.simulation.run_until(SECOND, is_held),
         "the batch is noted on both"
@@ -132,7 +132,7 @@ fn a_batch_whose_coordinator_died_in_the_middle_is_completed_by_the_others() {
         "the coordinator never came back"
     );
     for node in [1, 2] {
-        assert_eq!(cluster.local(node).coordinator.open_batches(), 0, "node {node}");
+        assert_eq!(cluster.local(node).coordinator.batches.open_count(), 0, "node {node}");
     }
 }
 
@@ -184,7 +184,7 @@ fn a_batch_in_the_log_without_a_whole_note_is_refused_by_name() {
         );
         let mut refused = Vec::new();
         for batch in [vec![], vec![part.clone()], vec![cut, part]] {
-            refused.push(node.coordinator.resume_batch(7, batch).await);
+            refused.push(node.coordinator.batches.resume(7, batch).await);
         }
         refused
     });
@@ -206,9 +206,13 @@ fn a_batch_of_one_node_is_finished_at_any_age_after_one_of_its_tables_was_droppe
         dropped.id = TableId(Uuid::from_u128(99));
         let parts = [&dropped, &*table()].map(|table| insert(table, &[key], 1, b"one", 10));
         let batch = std::iter::once(note(7)).chain(parts).collect();
-        node.coordinator.resume_batch(7, batch).await.expect("the disk works");
+        node.coordinator.batches.resume(7, batch).await.expect("the disk works");
         runtime::sleep(Duration::from_millis(10)).await;
-        node.coordinator.finish_batches().await.expect("this node is enough");
+        node.coordinator
+            .writes
+            .finish_batches()
+            .await
+            .expect("this node is enough");
         node.select(&[key], ONE).await
     });
     assert_eq!(rows, Ok(BTreeMap::from([(1, b"one".to_vec())])));
@@ -283,7 +287,10 @@ fn begin_without_node_2(cluster: &mut Cluster) {
     cluster.kill(2);
     let batch = cluster.on(0, |node| async move {
         let parts = [&b"a"[..], b"b"].map(|key| addressed(insert(&table(), key, 1, b"one", 10)));
-        node.coordinator.write_logged(parts.to_vec(), &node.dated(ALL)).await
+        node.coordinator
+            .writes
+            .write_logged(parts.to_vec(), &node.dated(ALL))
+            .await
     });
     assert!(batch.is_err(), "node 2 is a replica of both");
     cluster.set_live(2, false);
@@ -331,7 +338,7 @@ fn a_batch_that_stays_open_holds_few_log_segments_and_is_finished_wherever_its_n
             write_much(&mut cluster);
             let bytes = [0, 1].map(|node| cluster.local(node).shard.log.bytes() >> 20);
             assert!(bytes.iter().all(|mib| *mib <= 4), "round {round}: {bytes:?} MiB of log");
-            assert_eq!(cluster.local(0).coordinator.open_batches(), 1, "node 2 is away");
+            assert_eq!(cluster.local(0).coordinator.batches.open_count(), 1, "node 2 is away");
         }
         // The third write begins a new segment; the note is written again within a second, and older segments are
         // released.
@@ -369,7 +376,7 @@ fn an_open_batch_ends_with_durable_hints_for_the_replicas_that_do_not_take_it() 
         begin_without_node_2(&mut cluster);
         cluster.simulation.run_for(90 * SECOND);
         for node in [0, 1] {
-            assert_eq!(cluster.local(node).coordinator.open_batches(), 0, "node {node}");
+            assert_eq!(cluster.local(node).coordinator.batches.open_count(), 0, "node {node}");
         }
         write_much(&mut cluster);
         write_much(&mut cluster);
@@ -396,7 +403,7 @@ fn hints_that_end_a_batch_outlast_a_power_loss_a_moment_later() {
         let finishing = cluster.local(1).coordinator;
         let is_ended = cluster
             .simulation
-            .run_until(180 * SECOND, || finishing.open_batches() == 0);
+            .run_until(180 * SECOND, || finishing.batches.open_count() == 0);
         assert!(
             is_ended,
             "seed {seed}: hints stand for the replicas that do not take it"
@@ -423,11 +430,11 @@ fn a_batch_whose_hints_cannot_be_kept_stays_open_until_its_replica_is_back() {
         ..Shape::default()
     };
     let mut cluster = Cluster::new(41, shape);
-    cluster.on(0, |_| Coordinator::order_hints(Order::Allow(Change::Enable(false))));
-    cluster.on(1, |_| Coordinator::order_hints(Order::Allow(Change::Enable(false))));
+    cluster.on(0, |_| Handoff::order(Order::Allow(Change::Enable(false))));
+    cluster.on(1, |_| Handoff::order(Order::Allow(Change::Enable(false))));
     begin_without_node_2(&mut cluster);
     cluster.simulation.run_for(300 * SECOND);
-    assert_eq!(cluster.local(0).coordinator.open_batches(), 1);
+    assert_eq!(cluster.local(0).coordinator.batches.open_count(), 1);
     cluster.restart(2);
     cluster.set_live(2, true);
     cluster.simulation.run_for(30 * SECOND);
@@ -456,7 +463,13 @@ fn hints_that_wait_do_not_come_back_behind_a_truncation() {
     cluster.heal(&[2]);
     assert_eq!(cluster.truncate(1, Duration::ZERO), Ok(()));
     cluster.simulation.run_for(60 * SECOND);
-    let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
+    let metrics = cluster
+        .local(0)
+        .coordinator
+        .hints
+        .kept()
+        .expect("it keeps hints")
+        .metrics();
     assert_eq!(
         (metrics.written, metrics.replayed, metrics.waiting_bytes),
         (1, 0, 0),
@@ -488,7 +501,7 @@ fn holders_complete_a_batch_without_its_coordinator_even_when_they_were_killed_t
     slow_down_holders(&mut cluster);
     let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
     let (first, second) = (cluster.local(1), cluster.local(2));
-    let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    let is_held = || first.coordinator.batches.open_count() + second.coordinator.batches.open_count() == 2;
     assert!(
         cluster.simulation.run_until(SECOND, is_held),
         "the batch is noted on both"
@@ -507,7 +520,7 @@ fn holders_complete_a_batch_without_its_coordinator_even_when_they_were_killed_t
     cluster.simulation.run_for(20 * SECOND);
     for node in [1, 2] {
         assert_eq!(has(&mut cluster, node, keys), [Some(true); 3], "node {node}");
-        assert_eq!(cluster.local(node).coordinator.open_batches(), 0, "node {node}");
+        assert_eq!(cluster.local(node).coordinator.batches.open_count(), 0, "node {node}");
     }
 }
 
@@ -562,7 +575,7 @@ fn a_batch_that_timed_out_is_completed_when_its_replica_answers_again() {
     begin_and_cut(&mut cluster, keys);
     cluster.simulation.run_for(30 * SECOND);
     assert!(
-        cluster.local(0).coordinator.open_batches() == 1,
+        cluster.local(0).coordinator.batches.open_count() == 1,
         "it is tried again and again"
     );
     cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
@@ -583,7 +596,7 @@ fn a_batch_whose_replica_dies_when_it_is_noted_is_not_refused_because_it_will_be
     }
     let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
     let (first, second) = (cluster.local(1), cluster.local(2));
-    let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    let is_held = || first.coordinator.batches.open_count() + second.coordinator.batches.open_count() == 2;
     assert!(cluster.simulation.run_until(SECOND, is_held), "it is noted on both");
     cluster.set_live(2, false);
     cluster.simulation.run_for(2 * SECOND);
@@ -648,7 +661,7 @@ fn a_batch_that_no_other_node_can_note_is_refused_and_nothing_of_it_is_written()
     }
     let refused = cluster.on(0, move |node| write(node, keys, b"one"));
     assert!(matches!(refused, Err(CoordinatorError::Unavailable(_))), "{refused:?}");
-    assert_eq!(cluster.local(0).coordinator.open_batches(), 0);
+    assert_eq!(cluster.local(0).coordinator.batches.open_count(), 0);
     cluster.simulation.run_for(20 * SECOND);
     assert_eq!(has(&mut cluster, 0, keys), [Some(false); 3]);
 }
@@ -680,7 +693,7 @@ fn is_noted_when_its_replicas_part(planted: Option<Bug>) -> bool {
     let written = cluster.spawn(0, move |node| async move {
         let mutation = |key: u8| addressed(insert(&table(), &[key], 1, b"one", 10));
         let mutations = [key, other].map(mutation).into_iter().collect();
-        node.coordinator.write_batch(mutations, &node.dated(ONE)).await
+        node.coordinator.writes.write_batch(mutations, &node.dated(ONE)).await
     });
     cluster.simulation.run_for(Duration::from_millis(100));
     assert!(
@@ -692,7 +705,7 @@ fn is_noted_when_its_replicas_part(planted: Option<Bug>) -> bool {
         cluster.local(node).coordinator.take_view(view(&cluster, node, 5, 2));
     }
     let (first, second) = (cluster.local(1), cluster.local(2));
-    let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    let is_held = || first.coordinator.batches.open_count() + second.coordinator.batches.open_count() == 2;
     let is_noted = cluster.simulation.run_until(SECOND, is_held);
     cluster.simulation.run_for(SECOND);
     assert_eq!(written.take(), Some(Ok(())));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support::{Cluster, SECOND, Shape, addressed, clustering, insert, table};
-use coordinator::{Atomicity, Coordinator, Deadline, WriteKind};
+use coordinator::{Atomicity, Deadline, Handoff, WriteKind};
 use hints::{Change, Order};
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Addressed, MutationBuilder, Tombstone};
@@ -77,7 +77,7 @@ fn is_forgotten(seed: u64, place: Place, mode: Option<TombstoneGc>) -> bool {
     let second = u32::try_from(us / 1_000_000).expect("the clock is right") - WAITED_SECONDS;
     let (zero, two) = (cluster.id(0), cluster.id(2));
     if place == Place::Span {
-        cluster.on(0, |_| Coordinator::order_hints(Order::Allow(Change::Enable(false))));
+        cluster.on(0, |_| Handoff::order(Order::Allow(Change::Enable(false))));
     }
     cluster.simulation.set_link_up(zero, two, false);
     if place == Place::Hint || place == Place::Span {
@@ -88,14 +88,16 @@ fn is_forgotten(seed: u64, place: Place, mode: Option<TombstoneGc>) -> bool {
             Place::Batch => {
                 let mutations = (0..8_u8).map(|key| deletion(&[key], second)).collect();
                 node.coordinator
+                    .writes
                     .write_logged(mutations, &node.dated(Consistency::All))
                     .await
             }
             _ => {
                 let timeout = (place == Place::Flight).then_some(Duration::from_secs(3_600));
-                let dated = node.coordinator.date(QUORUM, Deadline::after(timeout));
+                let dated = node.coordinator.writes.date(QUORUM, Deadline::after(timeout));
                 let mutations = vec![deletion(b"k", second)];
                 node.coordinator
+                    .writes
                     .write(mutations, &dated, WriteKind::Simple, Atomicity::Mutation)
                     .await
             }
@@ -154,7 +156,7 @@ fn is_forgotten_on_its_only_copy(seed: u64) -> bool {
         node.insert(b"k", 1, b"old", 10, Consistency::Any).await
     });
     assert_eq!(written, Ok(()), "the hint is enough");
-    cluster.on(other, |_| Coordinator::order_hints(Order::Pause(true)));
+    cluster.on(other, |_| Handoff::order(Order::Pause(true)));
     cluster.set_live(owner, true);
     let deleted = cluster.on(owner, |node| async move {
         let second = u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("the clock is right");
@@ -163,7 +165,7 @@ fn is_forgotten_on_its_only_copy(seed: u64) -> bool {
     let second = deleted.expect("its owner lives");
     cluster.simulation.run_for(120 * SECOND);
     let local = cluster.local(owner);
-    let view = local.coordinator.view();
+    let view = local.coordinator.context.view();
     let map = &view.route(table().id).expect("it has a route").map;
     let (after, to) = map.token_range(map.tablet_of(token_of(b"k")).id).expect("it is there");
     local
@@ -188,7 +190,7 @@ fn the_deletion_would_be_forgotten_if_one_copy_waited_for_nothing() {
 /// The node of the cluster with a number.
 fn node_of(cluster: &Cluster, number: NodeNumber) -> usize {
     let nodes = 0..cluster.nodes();
-    let mut found = nodes.filter(|node| cluster.local(*node).coordinator.view().me == number);
+    let mut found = nodes.filter(|node| cluster.local(*node).coordinator.context.view().me == number);
     found.next().expect("it is one of them")
 }
 
@@ -217,9 +219,7 @@ fn is_back_after_a_repair(seed: u64) -> bool {
         node.insert(b"k", 1, b"old", 10, Consistency::All).await
     });
     assert_eq!(written, Ok(()));
-    cluster.on(without, |_| {
-        Coordinator::order_hints(Order::Allow(Change::Enable(false)))
-    });
+    cluster.on(without, |_| Handoff::order(Order::Allow(Change::Enable(false))));
     let is_sent = Rc::new(Cell::new(false));
     let sends = is_sent.clone();
     let deleting = cluster.spawn(without, move |node| async move {
@@ -230,6 +230,7 @@ fn is_back_after_a_repair(seed: u64) -> bool {
         let second = u32::try_from(dated.now_us() / 1_000_000).expect("the clock is right");
         let mutations = vec![deletion(b"k", second)];
         node.coordinator
+            .writes
             .write(mutations, &dated, WriteKind::Simple, Atomicity::Mutation)
             .await
     });
@@ -238,8 +239,8 @@ fn is_back_after_a_repair(seed: u64) -> bool {
     let table = table().id;
     let until = cluster.on(replicas[0], move |node| async move {
         let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("the clock is right");
-        let begun = now - node.coordinator.late_write_seconds();
-        begun.min(node.coordinator.complete_until(table, TokenRange::ALL))
+        let begun = now - node.coordinator.context.timeouts().late_write_seconds();
+        begun.min(node.coordinator.tombstones.complete_until(table, TokenRange::ALL))
     });
     for node in &replicas {
         let equal = RepairedRange::new(table, TokenRange::ALL, until);
@@ -293,10 +294,13 @@ fn is_forgotten_for_a_batch_that_is_finished_later(seed: u64) -> bool {
     let writing = cluster.spawn(0, |node| async move {
         let old = |key: u8| addressed(insert(&table(), &[key], 1, b"old", 10));
         let dated = node.dated(QUORUM);
-        node.coordinator.write_logged((0..8).map(old).collect(), &dated).await
+        node.coordinator
+            .writes
+            .write_logged((0..8).map(old).collect(), &dated)
+            .await
     });
     let (first, second) = (cluster.local(1), cluster.local(2));
-    let are_noted = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    let are_noted = || first.coordinator.batches.open_count() + second.coordinator.batches.open_count() == 2;
     assert!(cluster.simulation.run_until(SECOND, are_noted), "both note it");
     let us = cluster.on(1, |_| async { runtime::wall_clock_us() });
     for node in 0..3 {
@@ -311,12 +315,12 @@ fn is_forgotten_for_a_batch_that_is_finished_later(seed: u64) -> bool {
         "no quorum answers"
     );
     for node in [1, 2] {
-        cluster.on(node, |_| Coordinator::order_hints(Order::Pause(true)));
+        cluster.on(node, |_| Handoff::order(Order::Pause(true)));
         cluster.set_live(node, true);
     }
     cluster.simulation.run_for(10 * SECOND);
     let local = cluster.local(1);
-    assert_eq!(local.coordinator.open_batches(), 0, "it is finished");
+    assert_eq!(local.coordinator.batches.open_count(), 0, "it is finished");
     // The coordinator hands over what it wrote itself.
     for other in others {
         cluster.simulation.set_link_up(zero, other, true);

@@ -22,7 +22,7 @@ async fn increment(node: &Local) -> Result<u8, CoordinatorError> {
 /// Does as [`increment`] on the first `count` rows. What it has written, and how many rows it has found.
 async fn increment_rows(node: &Local, count: i32, commit: Consistency) -> Result<(u8, usize), CoordinatorError> {
     let now = runtime::now();
-    let timeouts = node.coordinator.timeouts();
+    let timeouts = node.coordinator.context.timeouts();
     let request = CasRequest {
         table: table(),
         key: KEY.to_vec(),
@@ -53,7 +53,7 @@ async fn increment_rows(node: &Local, count: i32, commit: Consistency) -> Result
         (written, found_rows) = (present.get(&1).map_or(0, |value| value[0]) + 1, present.len());
         Decision::Write(insert_rows(&table(), KEY, 1..=count, &[written], timestamp))
     };
-    node.coordinator.cas(&request, &mut decide).await?;
+    node.coordinator.cas.compare_and_set(&request, &mut decide).await?;
     Ok((written, found_rows))
 }
 
@@ -74,7 +74,7 @@ fn hears_of_copies(cluster: &Cluster, node: usize, version: u64, factor: u16) {
 fn of_one_copy(seed: u64) -> (Cluster, usize) {
     let cluster = Cluster::new(seed, Shape::default());
     (0..3).for_each(|node| hears_of_copies(&cluster, node, 4, 1));
-    let replicas = cluster.local(0).coordinator.with_view(|view| {
+    let replicas = cluster.local(0).coordinator.context.with_view(|view| {
         let route = view.route(table().id).expect("the table is in the view");
         route.map.tablet_of(types::token::token_of(KEY)).replicas.to_vec()
     });
@@ -92,7 +92,7 @@ fn a_shard_with_the_only_copy_decides_without_asking_anybody() {
         for _ in 0..5 {
             written.push(increment(&node).await);
         }
-        (written, node.coordinator.metrics().cas)
+        (written, node.coordinator.context.metrics().cas)
     });
     assert_eq!(
         written,

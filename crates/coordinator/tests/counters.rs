@@ -11,6 +11,7 @@ fn add(cluster: &mut Cluster, level: Consistency) {
     let added = cluster.on(0, move |local| async move {
         local
             .coordinator
+            .counters
             .add(vec![addressed(addition(KEY, 1))], &local.dated(level))
             .await
     });

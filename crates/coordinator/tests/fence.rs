@@ -43,7 +43,7 @@ fn with_a_stale_node() -> Cluster {
 }
 
 fn refused(cluster: &Cluster) -> u64 {
-    let stale = |node| cluster.local(node).coordinator.metrics().stale_requests;
+    let stale = |node| cluster.local(node).coordinator.context.metrics().stale_requests;
     stale(1) + stale(2)
 }
 
@@ -90,9 +90,9 @@ fn what_a_coordinator_sends_that_is_fenced_off_has_no_effect_and_it_says_why() {
 fn a_node_that_has_only_heard_of_the_fence_acknowledges_nothing_from_its_own_copy() {
     let mut cluster = with_a_stale_node();
     let stale = cluster.local(0);
-    stale.coordinator.set_fenced_off(5);
+    stale.coordinator.context.set_fenced_off(5);
     let store = stale.shard.store(cluster.table.id).expect("the table is open");
-    store.set_version(4, stale.coordinator.fence(&stale.coordinator.view()), 0);
+    store.set_version(4, stale.coordinator.context.fence(&stale.coordinator.context.view()), 0);
     drop((stale, store));
     let written = cluster.on(0, |node| async move {
         node.insert(b"key", 1, b"one", 10, Consistency::One).await
@@ -317,7 +317,10 @@ fn an_addition_that_was_refused_is_made_once_when_its_coordinator_has_heard_of_t
     // Keys of all three nodes, so some are added to elsewhere.
     let added = cluster.spawn(0, |node| async move {
         let additions = (0..20u8).map(|k| addressed(addition(&[k], 1))).collect();
-        node.coordinator.add(additions, &node.dated(Consistency::One)).await
+        node.coordinator
+            .counters
+            .add(additions, &node.dated(Consistency::One))
+            .await
     });
     cluster.simulation.run_for(Duration::from_millis(100));
     assert!(
@@ -353,9 +356,9 @@ fn an_addition_outlives_thousands_of_versions_that_its_coordinator_takes_over_on
     // Keys of all three nodes, so some are added to elsewhere.
     let added = cluster.spawn(0, |node| async move {
         let deadline = Deadline::after(Some(Duration::from_mins(1)));
-        let dated = node.coordinator.date(Consistency::One, deadline);
+        let dated = node.coordinator.writes.date(Consistency::One, deadline);
         let additions = (0..20u8).map(|k| addressed(addition(&[k], 1))).collect();
-        node.coordinator.add(additions, &dated).await
+        node.coordinator.counters.add(additions, &dated).await
     });
     for version in 5..VERSIONS {
         cluster.simulation.run_for(Duration::from_millis(5));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{Cluster, SECOND, Shape};
-use coordinator::{ClusterView, Coordinator, Forgotten};
+use coordinator::{ClusterView, Forgotten, Handoff};
 use replica::{RepairedRange, TokenRange};
 use schema::{TombstoneGc, TombstoneGcMode};
 use stdx::planted::{Bug, Planted};
@@ -81,7 +81,7 @@ fn with_a_stale_hint(seed: u64) -> (Cluster, &'static [u8]) {
     });
     assert_eq!(inserted, Ok(()));
     cluster.simulation.run_for(10 * SECOND);
-    let pending = cluster.on(2, |_| Coordinator::pending_hints());
+    let pending = cluster.on(2, |_| Handoff::pending());
     assert_eq!(pending.len(), 1, "the insert waits for node 1");
     cluster.kill(2);
     cluster.set_live(2, false);
@@ -125,7 +125,7 @@ fn forget(cluster: &mut Cluster, node: usize, before: u32, fence: u64) {
             before,
             version: FORGOTTEN_AT,
         };
-        let view = ClusterView::clone(&node.coordinator.view()).at(FORGOTTEN_AT, fence);
+        let view = ClusterView::clone(&node.coordinator.context.view()).at(FORGOTTEN_AT, fence);
         let view = view.forgetting(BTreeMap::from([(NODE_2, forgotten)]));
         let store = node.shard.store(table).expect("the table is open");
         store.set_version(FORGOTTEN_AT, fence, 0);
@@ -204,14 +204,14 @@ fn come_back(seed: u64) -> BTreeMap<i32, Vec<u8>> {
     cluster.restart(2);
     cluster.set_live(2, true);
     cluster.simulation.run_for(60 * SECOND);
-    let pending = cluster.on(2, |_| Coordinator::pending_hints());
+    let pending = cluster.on(2, |_| Handoff::pending());
     assert_eq!(pending.len(), 1, "the hint is refused, and waits for the present view");
     route(&mut cluster, 2);
     forget(&mut cluster, 2, before, FORGOTTEN_AT);
     cluster.simulation.run_for(60 * SECOND);
-    let pending = cluster.on(2, |_| Coordinator::pending_hints());
+    let pending = cluster.on(2, |_| Handoff::pending());
     assert!(pending.is_empty(), "{pending:?}");
-    let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
+    let held = cluster.on(0, |node| async move { node.coordinator.tombstones.held() });
     let of_node_1 = held
         .iter()
         .filter(|held| held.reporter == NODE_2 && held.target == Some(HostId(Uuid::from_u128(2))));

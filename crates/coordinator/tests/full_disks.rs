@@ -42,7 +42,7 @@ fn read(cluster: &mut Cluster, node: usize, level: Consistency) -> BTreeMap<i32,
 /// How many living rows of the partition a node has itself.
 fn own_rows(cluster: &mut Cluster, node: usize) -> usize {
     let rows = cluster.on(node, move |local| async move {
-        let view = local.coordinator.view();
+        let view = local.coordinator.context.view();
         let others: Vec<NodeNumber> = view.topology.numbered_nodes().map(|(number, _)| number).collect();
         let set_live = |is_live| {
             others
@@ -58,7 +58,7 @@ fn own_rows(cluster: &mut Cluster, node: usize) -> usize {
 }
 
 fn hints(cluster: &Cluster, node: usize) -> (u64, u64) {
-    let metrics = cluster.local(node).coordinator.hints().expect("kept").metrics();
+    let metrics = cluster.local(node).coordinator.hints.kept().expect("kept").metrics();
     (metrics.written, metrics.replayed)
 }
 
@@ -113,8 +113,8 @@ fn writers_are_warned_of_the_replicas_that_they_write_to() {
     let warned = |cluster: &mut Cluster| {
         cluster.on(0, |local| async move {
             let keys = (0..100_u8).map(|key| token_of(&[key]));
-            let warned = keys.filter(|token| local.coordinator.warns_writer_of(Some((table().id, *token))));
-            (local.coordinator.warns_of_disks(), warned.count())
+            let warned = keys.filter(|token| local.coordinator.context.warns_writer_of(Some((table().id, *token))));
+            (local.coordinator.context.warns_of_disks(), warned.count())
         })
     };
     assert_eq!(warned(&mut cluster), (false, 0));
@@ -141,7 +141,7 @@ fn deletes_and_reads_go_on_when_all_disks_are_full() {
     }
     remove(&mut cluster, 1, 0, Consistency::All).expect("all take a delete");
     assert!(read(&mut cluster, 2, Consistency::All).is_empty());
-    let metrics = cluster.local(0).coordinator.metrics();
+    let metrics = cluster.local(0).coordinator.context.metrics();
     assert_eq!((metrics.refused_full, metrics.unavailable), (3, 0));
 }
 
@@ -203,6 +203,7 @@ fn a_batch_with_data_is_refused_before_it_is_noted_and_one_of_deletes_is_taken()
     let refused = cluster.on(0, move |local| async move {
         local
             .coordinator
+            .writes
             .write_logged(mixed, &local.dated(Consistency::Quorum))
             .await
     });
@@ -217,6 +218,7 @@ fn a_batch_with_data_is_refused_before_it_is_noted_and_one_of_deletes_is_taken()
     let taken = cluster.on(0, move |local| async move {
         local
             .coordinator
+            .writes
             .write_logged(deletes, &local.dated(Consistency::All))
             .await
     });
@@ -236,6 +238,7 @@ fn an_addition_that_its_leader_has_made_is_not_called_undone_when_the_others_are
         let additions = vec![addressed(addition(KEY, 1))];
         local
             .coordinator
+            .counters
             .add(additions, &local.dated(Consistency::Quorum))
             .await
     });
@@ -256,6 +259,7 @@ fn additions_to_counters_are_led_and_kept_by_nodes_with_room() {
         cluster.on(node, move |local: Local| async move {
             local
                 .coordinator
+                .counters
                 .add(vec![addressed(addition(KEY, 1))], &local.dated(level))
                 .await
         })
@@ -318,7 +322,7 @@ fn a_node_alone_refuses_data_on_every_way() {
     assert_full(&write(&mut cluster, 0, 1, Consistency::One), WriteKind::Simple, 1);
     let here = cluster.on(0, |local| async move {
         let insert = addressed(insert(&table(), KEY, 2, b"v", 100));
-        local.coordinator.write_here(insert.located(), Consistency::One)
+        local.coordinator.own.write(insert.located(), Consistency::One)
     });
     assert_eq!(
         here.expect("the log works"),

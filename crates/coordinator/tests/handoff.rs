@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Cluster, Local, SECOND, Shape};
-use coordinator::{ClusterView, Coordinator, CoordinatorError};
+use coordinator::{ClusterView, CoordinatorError, Handoff};
 use hints::{Change, Order, SyncPoint};
 #[cfg(debug_assertions)]
 use runtime::StopPoint;
@@ -64,14 +64,13 @@ fn all(v: &[u8]) -> Vec<Option<Vec<u8>>> {
 /// The sync point of a node's hints for another, or for all.
 fn sync_point(cluster: &mut Cluster, from: usize, to: Option<usize>) -> SyncPoint {
     let targets = to.map(|to| BTreeSet::from([host(to)]));
-    cluster.on(
-        from,
-        move |node| async move { node.coordinator.sync_point(targets).await },
-    )
+    cluster.on(from, move |node| async move {
+        node.coordinator.hints.sync_point(targets).await
+    })
 }
 
 fn wait(cluster: &mut Cluster, node: usize, point: SyncPoint, patience: Duration) -> bool {
-    cluster.on(node, move |_| Coordinator::wait_until_reached(point, patience))
+    cluster.on(node, move |_| Handoff::wait_until_reached(point, patience))
 }
 
 fn wait_until_replayed(cluster: &mut Cluster, from: usize, to: usize) -> bool {
@@ -91,7 +90,13 @@ fn a_node_that_was_dead_has_everything_without_any_read_when_it_is_back() {
         for node in 0..3 {
             assert_eq!(has(&mut cluster, node), all(b"one"), "node {node} of {shards} shards");
         }
-        let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
+        let metrics = cluster
+            .local(0)
+            .coordinator
+            .hints
+            .kept()
+            .expect("it keeps hints")
+            .metrics();
         assert_eq!((metrics.written, metrics.replayed), (u64::from(KEYS), u64::from(KEYS)));
         assert_eq!(metrics.waiting_bytes, 0);
     }
@@ -191,13 +196,13 @@ fn a_hint_that_its_target_will_never_take_does_not_hold_up_later_ones() {
         move |node| async move { node.select(&[key], Consistency::One).await },
     );
     assert_eq!(read, Ok(BTreeMap::from([(1, vec![7])])));
-    assert!(cluster.on(0, |_| Coordinator::pending_hints()).is_empty());
-    let rejected = cluster.on(0, |_| Coordinator::rejected_hints());
+    assert!(cluster.on(0, |_| Handoff::pending()).is_empty());
+    let rejected = cluster.on(0, |_| Handoff::rejected());
     assert_eq!(rejected.get(&host(2)).map(|rejected| rejected.count), Some(1));
     cluster
-        .on(0, |_| Coordinator::clear_rejected_hints(None))
+        .on(0, |_| Handoff::clear_rejected(None))
         .expect("the disk works");
-    assert!(cluster.on(0, |_| Coordinator::rejected_hints()).is_empty());
+    assert!(cluster.on(0, |_| Handoff::rejected()).is_empty());
 }
 
 #[test]
@@ -266,7 +271,13 @@ fn hints_wait_while_their_node_is_down() {
     let mut cluster = Cluster::new(8, shape());
     write_without_node_2(&mut cluster, b"one");
     cluster.simulation.run_for(Duration::from_mins(10));
-    let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
+    let metrics = cluster
+        .local(0)
+        .coordinator
+        .hints
+        .kept()
+        .expect("it keeps hints")
+        .metrics();
     assert_eq!((metrics.replayed, metrics.dropped), (0, 0));
     assert!(metrics.waiting_bytes > 0);
 }
@@ -290,10 +301,10 @@ fn hints_are_kept_for_nodes_of_the_allowed_datacenters_alone_also_when_that_chan
     cluster.set_live(1, false);
     cluster.set_live(2, false);
     let change = |cluster: &mut Cluster, change: Change| {
-        cluster.on(0, move |_| Coordinator::order_hints(Order::Allow(change)));
+        cluster.on(0, move |_| Handoff::order(Order::Allow(change)));
     };
     let waits_for = |cluster: &mut Cluster| {
-        let pending = cluster.on(0, |_| Coordinator::pending_hints());
+        let pending = cluster.on(0, |_| Handoff::pending());
         pending.iter().map(|hints| hints.target).collect::<Vec<HostId>>()
     };
     let write = |cluster: &mut Cluster| {
@@ -308,9 +319,7 @@ fn hints_are_kept_for_nodes_of_the_allowed_datacenters_alone_also_when_that_chan
     change(&mut cluster, Change::Only(BTreeSet::from(["south".to_owned()])));
     write(&mut cluster);
     assert_eq!(waits_for(&mut cluster), [host(2)], "the north is not on the list");
-    cluster
-        .on(0, |_| Coordinator::forget_hints(None))
-        .expect("the disk works");
+    cluster.on(0, |_| Handoff::forget(None)).expect("the disk works");
     change(&mut cluster, Change::Datacenter("north".to_owned(), true));
     change(&mut cluster, Change::Datacenter("south".to_owned(), false));
     write(&mut cluster);
@@ -357,12 +366,12 @@ fn handing_over_stops_while_it_is_paused_and_goes_on_where_it_stopped() {
     let mut cluster = Cluster::new(11, shape());
     write_without_node_2(&mut cluster, b"one");
     let point = sync_point(&mut cluster, 0, None);
-    cluster.on(0, |_| Coordinator::order_hints(Order::Pause(true)));
+    cluster.on(0, |_| Handoff::order(Order::Pause(true)));
     cluster.restart(2);
     cluster.set_live(2, true);
     assert!(!wait(&mut cluster, 0, point.clone(), 60 * SECOND), "it is paused");
     assert_eq!(has(&mut cluster, 2), vec![None; usize::from(KEYS)]);
-    cluster.on(0, |_| Coordinator::order_hints(Order::Pause(false)));
+    cluster.on(0, |_| Handoff::order(Order::Pause(false)));
     assert!(wait(&mut cluster, 0, point, SECOND), "it goes on at once");
     assert_eq!(has(&mut cluster, 2), all(b"one"));
 }
@@ -373,14 +382,14 @@ fn hints_that_an_operator_forgets_are_not_handed_over_and_no_sync_point_waits_fo
     write_without_node_2(&mut cluster, b"one");
     let point = sync_point(&mut cluster, 0, None);
     cluster
-        .on(0, |_| Coordinator::forget_hints(Some(host(1))))
+        .on(0, |_| Handoff::forget(Some(host(1))))
         .expect("the disk works");
     assert!(
         !wait(&mut cluster, 0, point.clone(), Duration::ZERO),
         "another node's are forgotten"
     );
     cluster
-        .on(0, |_| Coordinator::forget_hints(Some(host(2))))
+        .on(0, |_| Handoff::forget(Some(host(2))))
         .expect("the disk works");
     assert!(wait(&mut cluster, 0, point, Duration::ZERO), "nothing is left");
     cluster.kill(0);

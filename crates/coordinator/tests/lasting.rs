@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support::{Cluster, SECOND, Shape, addressed, everything, insert, partition, table};
-use coordinator::{Atomicity, Coordinator, CoordinatorError, Deadline, WriteKind};
+use coordinator::{Atomicity, CoordinatorError, Deadline, Handoff, WriteKind};
 use hints::{Change, Order};
 use schema::{TombstoneGc, TombstoneGcMode};
 use topology::Consistency;
@@ -139,19 +139,20 @@ fn a_write_that_began_late_is_dated_by_when_it_was_made() {
             }
             let mutations = vec![addressed(insert(&table(), b"k", 1, b"old", 10))];
             node.coordinator
+                .writes
                 .write(mutations, &dated, WriteKind::Simple, Atomicity::Mutation)
                 .await
         });
         let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
         assert_eq!(deleted, Ok(()));
         cluster.simulation.run_for(waited);
-        cluster.on(0, |_| Coordinator::order_hints(Order::Allow(Change::Enable(false))));
+        cluster.on(0, |_| Handoff::order(Order::Allow(Change::Enable(false))));
         cluster.kill(2);
         cluster.set_live(2, false);
         is_sent.set(true);
         cluster.simulation.run_for(60 * SECOND);
         assert_eq!(writing.take(), Some(Ok(())));
-        let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
+        let held = cluster.on(0, |node| async move { node.coordinator.tombstones.held() });
         let made = u32::try_from(made_us / 1_000_000).expect("the clock is right");
         assert!(
             held.iter().any(|held| held.first < made && held.last >= made),
@@ -170,11 +171,11 @@ fn a_node_that_stops_in_order_while_a_write_goes_on_has_not_said_its_last_word()
             std::future::pending::<()>().await;
         });
         cluster.simulation.run_for(SECOND);
-        cluster.on(0, |node| async move { node.coordinator.end_reports().await });
+        cluster.on(0, |node| async move { node.coordinator.tombstones.end_reports().await });
         cluster.kill(0);
         cluster.restart(0);
         cluster.simulation.run_for(60 * SECOND);
-        let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
+        let held = cluster.on(1, |node| async move { node.coordinator.tombstones.held() });
         held.len()
     };
     assert_eq!(spans(false), 0);

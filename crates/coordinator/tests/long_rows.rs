@@ -152,7 +152,7 @@ async fn decide(node: Local, refuses: bool) -> (Result<bool, CoordinatorError>, 
         refuses,
         ..Room::default()
     });
-    let timeouts = node.coordinator.timeouts();
+    let timeouts = node.coordinator.context.timeouts();
     let request = CasRequest {
         table: table(),
         key: KEY.to_vec(),
@@ -175,7 +175,7 @@ async fn decide(node: Local, refuses: bool) -> (Result<bool, CoordinatorError>, 
         false => Decision::ReadOn(0),
         true => Decision::Write(insert(&table(), KEY, 100, b"decided", timestamp)),
     };
-    let decided = node.coordinator.cas(&request, &mut decide).await;
+    let decided = node.coordinator.cas.compare_and_set(&request, &mut decide).await;
     let asked = room.asked.lock().expect("one shard").clone();
     (decided, asked)
 }

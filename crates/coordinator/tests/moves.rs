@@ -38,7 +38,7 @@ fn reconcile(cluster: &mut Cluster, node: usize, version: u64, ranges: &'static 
         });
         let changed = local.shard.reconcile(&wanted);
         local.coordinator.take_view(view);
-        local.coordinator.forget_left(&changed);
+        local.coordinator.cas.forget_left(&changed);
     });
 }
 
@@ -90,7 +90,7 @@ fn requests_by_an_older_view_are_done_again_and_those_by_a_newer_one_wait_for_wh
     );
     let added = cluster.spawn(1, |node| async move {
         let addition = vec![addressed(addition(b"key", 3))];
-        node.coordinator.add(addition, &node.dated(ALL)).await
+        node.coordinator.counters.add(addition, &node.dated(ALL)).await
     });
     let is_pending = || written.borrow().is_none() && read.borrow().is_none() && swapped.borrow().is_none();
     cluster.simulation.run_for(MOMENT);
@@ -130,7 +130,7 @@ fn a_coordinator_takes_its_own_share_in_the_next_view_where_the_others_sufficed(
     let read = cluster.on(1, |node| async move { node.select(b"key", Consistency::One).await });
     assert_eq!(read, Ok(BTreeMap::from([(1, b"one".to_vec())])));
     let missed = cluster.on(1, |node| async move {
-        let hints = node.coordinator.hints().expect("it keeps hints");
+        let hints = node.coordinator.hints.kept().expect("it keeps hints");
         format!("{:?}", hints.take_missed())
     });
     assert_eq!(missed, format!("{:?}", hints::Missed::default()));
@@ -159,7 +159,7 @@ fn a_share_that_the_coordinator_has_not_taken_when_the_last_attempt_fails_is_mis
     });
     cluster.simulation.run_for(MOMENT);
     let missed = cluster.on(0, |node| async move {
-        node.coordinator.hints().expect("it keeps hints").take_missed()
+        node.coordinator.hints.kept().expect("it keeps hints").take_missed()
     });
     let me = HostId(Uuid::from_u128(1));
     assert!(missed.contains_key(&me), "{missed:?}");

@@ -24,7 +24,7 @@ fn additions_whose_answers_find_no_room(seed: u64) -> (i64, i64, i64) {
         ..Shape::default()
     };
     let mut cluster = Cluster::new(seed, shape);
-    let first = cluster.local(0).coordinator.view().me;
+    let first = cluster.local(0).coordinator.context.view().me;
     let keys = (0..=u8::MAX).map(|n| vec![n]);
     let keys: Vec<Vec<u8>> = keys
         .filter(|key| cluster.replicas(key).iter().all(|r| r.node != first))
@@ -35,7 +35,10 @@ fn additions_whose_answers_find_no_room(seed: u64) -> (i64, i64, i64) {
         let key = key.clone();
         outcomes.push(cluster.spawn(0, |node| async move {
             let additions = vec![addressed(addition(&key, 1))];
-            node.coordinator.add(additions, &node.dated(Consistency::One)).await
+            node.coordinator
+                .counters
+                .add(additions, &node.dated(Consistency::One))
+                .await
         }));
     }
     cluster.simulation.run_for(20 * SECOND);

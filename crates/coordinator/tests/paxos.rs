@@ -56,7 +56,7 @@ fn a_statement_that_meets_no_other_asks_a_quorum_to_prepare_and_accept_and_all_t
             });
             assert_eq!(read, Ok(9), "a serial read on node {node}");
         }
-        let metrics = cluster.local(0).coordinator.metrics();
+        let metrics = cluster.local(0).coordinator.context.metrics();
         assert_eq!((metrics.cas_contentions, metrics.digest_mismatches), (0, 0));
     }
 }
@@ -170,7 +170,7 @@ fn what_was_learned_is_noted_after_a_while_and_until_then_a_restart_costs_the_ne
         cluster.simulation.run_for(Duration::from_secs(waits));
         restart_all(&mut cluster);
         assert_eq!(swap(&mut cluster, 1, 1, 2), Ok(Ok(())), "after {waits} s");
-        let metrics = cluster.local(1).coordinator.metrics();
+        let metrics = cluster.local(1).coordinator.context.metrics();
         assert_eq!(
             metrics.cas_finished, finished,
             "proposals that were finished, {waits} s after the statement"
@@ -217,7 +217,7 @@ fn states_that_leave_memory_keep_what_was_learned() {
         });
         assert_eq!(again, Ok(Ok(())), "partition {number}");
     }
-    let metrics = cluster.local(1).coordinator.metrics();
+    let metrics = cluster.local(1).coordinator.context.metrics();
     assert_eq!(metrics.cas_finished, 0, "a statement was finished once more");
 }
 
@@ -312,7 +312,7 @@ fn a_hundred_clients_of_three_nodes_on_one_partition_all_come_to_their_end() {
     });
     assert_eq!(read, Ok(3 * clients as u64), "each increment counts once");
     let refused: u64 = (0..3)
-        .map(|node| cluster.local(node).coordinator.metrics().cas_contentions)
+        .map(|node| cluster.local(node).coordinator.context.metrics().cas_contentions)
         .sum();
     assert!(
         refused <= 12,
@@ -448,7 +448,7 @@ fn swaps_and_reads_are_in_one_order_whatever_is_killed_or_cut_off() {
                 node.read_register(b"key", Consistency::Serial, 10 * SECOND).await
             });
             history.read(sent, read.expect("all nodes run"));
-            finished += cluster.local(node).coordinator.metrics().cas_finished;
+            finished += cluster.local(node).coordinator.context.metrics().cas_finished;
         }
         let operations = history.operations.borrow();
         let is_swap = |o: &&Operation| o.answered.is_some() && matches!(o.changes[0], Change::Set(_));

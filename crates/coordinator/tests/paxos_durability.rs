@@ -38,7 +38,7 @@ fn is_forgotten(seed: u64, partner: usize) -> bool {
     cluster.kill(partner);
     cluster.simulation.set_delay(from, to, Duration::ZERO);
     cluster.on(third, |node| async move {
-        node.coordinator.note_learned().await.expect("the log takes it")
+        node.coordinator.cas.note_learned().await.expect("the log takes it")
     });
     cluster.crash(third, CrashKind::PowerLoss);
     cluster.restart(partner);
@@ -150,7 +150,11 @@ async fn climb(node: &support::Local, key: &[u8]) -> bool {
         let (c, number) = if zero <= one { (0, one + 1) } else { (1, zero + 1) };
         Decision::Write(insert(&table, key, c, &number.to_be_bytes(), timestamp))
     };
-    node.coordinator.cas(&request, &mut decide).await.unwrap_or(false)
+    node.coordinator
+        .cas
+        .compare_and_set(&request, &mut decide)
+        .await
+        .unwrap_or(false)
 }
 
 /// Runs statements that raise two rows in turn, and serial reads of both rows at the same time, on links whose
@@ -172,7 +176,7 @@ fn torn_reads(seed: u64) -> usize {
                 let mut torn = 0;
                 for _ in 0..150 {
                     let (table, deadline) = (table(), runtime::now() + SECOND);
-                    let read = local.coordinator.serial_read(
+                    let read = local.coordinator.cas.serial_read(
                         &table,
                         read_of(b"key"),
                         usize::MAX,

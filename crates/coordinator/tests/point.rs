@@ -36,13 +36,13 @@ impl ReadDone for Waiting {
 async fn read(node: Local, table: Arc<Table>, key: &[u8], c: i32, level: Consistency) -> Option<Confirmation> {
     let (hash, clustering) = (KeyHash::of(key), clustering(c));
     let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("a second of this century");
-    let read = node.coordinator.begin_point(table.id, hash.token(), level)?;
+    let read = node.coordinator.reads.begin_point(table.id, hash.token(), level)?;
     let store = node.shard.store(table.id).expect("the table is open");
     let tablet = store.tablet(hash.token()).expect("the shard has the partition").clone();
     let digest = tablet.with_version(|version| {
         let name = RowName::new(key, &clustering);
         version.read_plain_row(&table, name, &mut RowBuffers::default(), |row| {
-            node.coordinator.digest_of_row(&table, name, &row, now)
+            node.coordinator.reads.digest_of_row(&table, name, &row, now)
         })
     })?;
     if read.is_enough() {
@@ -51,6 +51,7 @@ async fn read(node: Local, table: Arc<Table>, key: &[u8], c: i32, level: Consist
     let waiting = Rc::new(Waiting::default());
     let names = (key, &clustering[..], now);
     node.coordinator
+        .reads
         .confirm_point(read, &table, names, digest, (waiting.clone(), 0));
     waiting.told.wait_until(|| waiting.outcome.borrow().is_some()).await;
     waiting.outcome.take()
@@ -111,12 +112,12 @@ fn the_digest_of_a_row_is_the_one_of_a_read_in_the_general_way() {
         // The point read's digests are compared with those of nodes that compute them block by block.
         let stretch = Stretch { rows: 1, bytes: 1 };
         let before = cluster.on(0, move |node: Local| async move {
-            let view = node.coordinator.view();
+            let view = node.coordinator.context.view();
             let (extent, level) = (partition(KEY), Consistency::All);
-            let read = ReplicatedRead::new(&node.coordinator, &view, &table(), level, extent, 1, stretch);
+            let read = ReplicatedRead::new(&node.coordinator.reads, &view, &table(), level, extent, 1, stretch);
             let mut read = read.expect("all live");
             while read.next_block().await.expect("all answer").is_some() {}
-            node.coordinator.metrics().digest_mismatches
+            node.coordinator.context.metrics().digest_mismatches
         });
         assert_eq!(before, 0);
         for c in [1, 2] {
@@ -174,7 +175,7 @@ fn a_replica_that_is_cut_off_is_asked_besides_and_at_last_reported() {
         },
     );
     cluster.split(&[1]);
-    let before = cluster.local(0).coordinator.metrics().speculations;
+    let before = cluster.local(0).coordinator.context.metrics().speculations;
     let mut slowest = Duration::ZERO;
     for c in 0..6 {
         let took = cluster.on(0, move |node| async move {
@@ -187,7 +188,7 @@ fn a_replica_that_is_cut_off_is_asked_besides_and_at_last_reported() {
             slowest = slowest.max(took);
         }
     }
-    let more = cluster.local(0).coordinator.metrics().speculations - before;
+    let more = cluster.local(0).coordinator.context.metrics().speculations - before;
     assert!(
         more > 0 && slowest < SECOND,
         "{more} more were asked, the slowest took {slowest:?}"
@@ -213,7 +214,7 @@ fn a_shard_that_is_not_the_best_replica_does_not_answer_alone() {
     for key in 0..20_u8 {
         let is_here = cluster.replicas(&[key])
             == cluster.on(0, |node: Local| async move {
-                let view = node.coordinator.view();
+                let view = node.coordinator.context.view();
                 vec![topology::Replica {
                     node: view.me,
                     shard: 0,

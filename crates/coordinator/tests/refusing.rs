@@ -42,6 +42,7 @@ fn add(cluster: &mut Cluster, node: usize, key: &'static [u8]) -> Result<(), Coo
         let additions = vec![addressed(addition(key, 1))];
         local
             .coordinator
+            .counters
             .add(additions, &local.dated(Consistency::Quorum))
             .await
     })
@@ -121,6 +122,7 @@ fn it_holds_no_batches() {
     let refused = cluster.on(0, move |local| async move {
         local
             .coordinator
+            .writes
             .write_logged(mutations, &local.dated(Consistency::One))
             .await
     });
@@ -137,11 +139,25 @@ fn what_it_missed_is_hinted_and_it_gets_it_when_its_disk_has_room() {
     }
     cluster.simulation.run_for(20 * SECOND);
     assert_eq!(
-        cluster.local(0).coordinator.hints().expect("kept").metrics().written,
+        cluster
+            .local(0)
+            .coordinator
+            .hints
+            .kept()
+            .expect("kept")
+            .metrics()
+            .written,
         10
     );
     assert_eq!(
-        cluster.local(0).coordinator.hints().expect("kept").metrics().replayed,
+        cluster
+            .local(0)
+            .coordinator
+            .hints
+            .kept()
+            .expect("kept")
+            .metrics()
+            .replayed,
         0
     );
     let full = cluster.id(2);
@@ -152,7 +168,14 @@ fn what_it_missed_is_hinted_and_it_gets_it_when_its_disk_has_room() {
     );
     cluster.simulation.run_for(20 * SECOND);
     assert_eq!(
-        cluster.local(0).coordinator.hints().expect("kept").metrics().replayed,
+        cluster
+            .local(0)
+            .coordinator
+            .hints
+            .kept()
+            .expect("kept")
+            .metrics()
+            .replayed,
         10
     );
     assert_eq!(read(&mut cluster, 2, Consistency::One).len(), 11, "its own data");
@@ -181,6 +204,7 @@ fn after_a_failed_sync_it_takes_writes_again_with_its_next_run() {
         let mutations = vec![addressed(insert(&support::table(), KEY, 1, b"v", 100))];
         local
             .coordinator
+            .writes
             .write(
                 mutations,
                 &local.dated(Consistency::All),
@@ -209,7 +233,10 @@ fn a_write_of_which_the_log_lost_a_part_with_another_write_is_not_acknowledged()
         store(&local, table().id).set_version(1, 0, 0);
         store(&local, counters().id).set_version(1, 0, 1);
         let truncations = BTreeMap::from([(counters().id, 1)]);
-        let view = (*local.coordinator.view()).clone().at(1, 0).truncated(truncations);
+        let view = (*local.coordinator.context.view())
+            .clone()
+            .at(1, 0)
+            .truncated(truncations);
         local.coordinator.set_view(Arc::new(view));
     });
     let written = cluster.spawn(0, |local| async move {
@@ -217,6 +244,7 @@ fn a_write_of_which_the_log_lost_a_part_with_another_write_is_not_acknowledged()
         let mutations = parts.map(addressed).to_vec();
         local
             .coordinator
+            .writes
             .write(
                 mutations,
                 &local.dated(Consistency::One),

@@ -31,13 +31,13 @@ async fn set(node: &Local, key: u8, c: i32, v: u8) -> Result<bool, CoordinatorEr
     };
     let mut decide =
         |_: &mut [ReadResult], timestamp: i64| Decision::Write(insert(&table(), &[key], c, &[v], timestamp));
-    node.coordinator.cas(&request, &mut decide).await
+    node.coordinator.cas.compare_and_set(&request, &mut decide).await
 }
 
 /// What a serial read has of both rows.
 async fn both(node: &Local, key: u8) -> Result<[u8; 2], CoordinatorError> {
     let (table, deadline) = (table(), runtime::now() + 10 * SECOND);
-    let read = node.coordinator.serial_read(
+    let read = node.coordinator.cas.serial_read(
         &table,
         read_of(&[key]),
         usize::MAX,

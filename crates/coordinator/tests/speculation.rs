@@ -25,13 +25,13 @@ async fn longest_read(node: Local, table: Arc<Table>, count: u32) -> Duration {
     let mut longest = Duration::ZERO;
     for key in 0..count {
         let began = runtime::now();
-        let view = node.coordinator.view();
+        let view = node.coordinator.context.view();
         let (extent, level) = (partition(&key.to_be_bytes()), Consistency::Quorum);
         let stretch = Stretch {
             rows: 10,
             bytes: 1 << 10,
         };
-        let read = ReplicatedRead::new(&node.coordinator, &view, &table, level, extent, 1, stretch);
+        let read = ReplicatedRead::new(&node.coordinator.reads, &view, &table, level, extent, 1, stretch);
         let mut read = read.expect("all replicas live");
         while read.next_block().await.expect("two replicas answer").is_some() {}
         longest = longest.max(runtime::now().saturating_duration_since(began));
@@ -51,9 +51,9 @@ fn with_a_slow_replica(speculative_retry: &str) -> (Duration, u64) {
         cluster.simulation.set_delay(from, to, SLOW);
     }
     cluster.on(0, |node| async move {
-        let before = node.coordinator.metrics().speculations;
+        let before = node.coordinator.context.metrics().speculations;
         let longest = longest_read(node.clone(), table, 20).await;
-        (longest, node.coordinator.metrics().speculations - before)
+        (longest, node.coordinator.context.metrics().speculations - before)
     })
 }
 

@@ -11,7 +11,9 @@ const WHOLE: (Token, Token) = (Token(i64::MIN), Token(i64::MAX));
 
 fn spread(cluster: &Cluster, range: (Token, Token), level: Consistency) -> Result<Spread, CoordinatorError> {
     let coordinator = &cluster.local(0).coordinator;
-    let spread = coordinator.spread(&coordinator.view(), cluster.table.id, range, level);
+    let spread = coordinator
+        .near
+        .spread(&coordinator.context.view(), cluster.table.id, range, level);
     spread.map(|found| found.expect("the table has replicas"))
 }
 

@@ -109,7 +109,7 @@ fn check(cluster: &mut Cluster, extent: Extent, wanted: &BTreeMap<(Vec<u8>, i32)
         let extent = extent.clone();
         let (found, metrics) = cluster.on(node, move |node: Local| async move {
             let table: Arc<Table> = support::table();
-            let before = node.coordinator.metrics();
+            let before = node.coordinator.context.metrics();
             let read = node.read(&table, extent, Consistency::All, rows_of_stretch);
             let mut read = read.expect("both replicas live");
             let mut found = BTreeMap::new();
@@ -117,7 +117,7 @@ fn check(cluster: &mut Cluster, extent: Extent, wanted: &BTreeMap<(Vec<u8>, i32)
                 let live = support::live_rows(&table, std::slice::from_ref(&block));
                 found.extend(live.into_iter().map(|c| ((block.key().to_vec(), c), ())));
             }
-            let after = node.coordinator.metrics();
+            let after = node.coordinator.context.metrics();
             (
                 found,
                 (

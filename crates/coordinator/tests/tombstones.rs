@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{Cluster, SECOND, Shape, fill_log};
 use commitlog::SyncMode;
-use coordinator::{AcceptedLoss, ClusterView, Coordinator};
+use coordinator::{AcceptedLoss, ClusterView, Handoff};
 use hints::{Change, Order};
 use replica::{RepairedRange, TokenRange};
 use runtime::sim::CrashKind;
@@ -64,7 +64,7 @@ fn lose_node_2(cluster: &mut Cluster) {
 }
 
 fn order(cluster: &mut Cluster, order: Order) {
-    cluster.on(0, |_| Coordinator::order_hints(order));
+    cluster.on(0, |_| Handoff::order(order));
 }
 
 /// What reads at a level say, from each node in turn.
@@ -103,7 +103,7 @@ const WAYS: [(&str, Way); 9] = [
     ("the hint was forgotten", |cluster| {
         lose_node_2(cluster);
         delete(cluster);
-        let forgotten = cluster.on(0, |_| Coordinator::forget_hints(None));
+        let forgotten = cluster.on(0, |_| Handoff::forget(None));
         forgotten.expect("the disk works");
     }),
     ("the hint expired", |cluster| {
@@ -149,7 +149,10 @@ const WAYS: [(&str, Way); 9] = [
             cluster.simulation.set_link_up(zero, two, false);
             delete(cluster);
             for node in [2, 0] {
-                cluster.on(node, |node| async move { node.coordinator.end_reports().await });
+                cluster.on(
+                    node,
+                    |node| async move { node.coordinator.tombstones.end_reports().await },
+                );
             }
             cluster.kill(0);
             cluster.kill(2);
@@ -225,7 +228,7 @@ fn a_deleted_row_does_not_come_back_whatever_way_a_replica_missed_the_deletion()
         // The reads have repaired node 2: it has the tombstone, or has purged it together with the row.
         let alone = reads(&mut cluster, &[2], Consistency::One);
         assert_eq!(alone, [BTreeMap::new()], "{name}");
-        let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
+        let held = cluster.on(1, |node| async move { node.coordinator.tombstones.held() });
         assert!(held.iter().any(|held| held.target == Some(host(2))), "{name}: {held:?}");
     }
 }
@@ -382,14 +385,14 @@ fn an_operator_ends_it_and_then_the_tombstones_go() {
     for node in 0..3 {
         let released = cluster.on(
             node,
-            |node| async move { node.coordinator.release_tombstones(None).await },
+            |node| async move { node.coordinator.tombstones.release(None).await },
         );
         assert_eq!(released, Ok(()));
     }
     cluster.simulation.run_for(60 * SECOND);
     cluster.compact(&live);
     for node in live {
-        let held = cluster.on(node, |node| async move { node.coordinator.held_tombstones() });
+        let held = cluster.on(node, |node| async move { node.coordinator.tombstones.held() });
         assert_eq!(held, [], "node {node}");
         assert!(is_empty(&cluster, node), "node {node}: row and tombstone are gone");
     }
@@ -408,7 +411,7 @@ fn what_nobody_missed_is_purged_after_the_grace_period_and_not_while_a_node_is_d
         cluster.local(0).shard.has_data(),
         "node 2 may have coordinated a deletion as late, and keep a hint of it"
     );
-    let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
+    let held = cluster.on(0, |node| async move { node.coordinator.tombstones.held() });
     assert!(
         held.iter()
             .any(|held| held.reporter == host(2) && held.target.is_none()),
@@ -432,22 +435,22 @@ fn what_nobody_missed_is_purged_after_the_grace_period_and_not_while_a_node_is_d
 #[test]
 fn a_node_that_stops_in_order_leaves_no_span() {
     let mut cluster = with_a_row(11);
-    cluster.on(0, |node| async move { node.coordinator.end_reports().await });
+    cluster.on(0, |node| async move { node.coordinator.tombstones.end_reports().await });
     cluster.kill(0);
     cluster.simulation.run_for(10 * SECOND);
     cluster.restart(0);
     cluster.simulation.run_for(60 * SECOND);
-    let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
+    let held = cluster.on(0, |node| async move { node.coordinator.tombstones.held() });
     assert_eq!(held, []);
     cluster.kill(0);
     cluster.restart(0);
     let held = cluster.on(0, |node| async move {
-        let begun = node.coordinator.begin_reports(AcceptedLoss::default()).await;
-        begun.map(|()| node.coordinator.held_tombstones().len())
+        let begun = node.coordinator.tombstones.begin_reports(AcceptedLoss::default()).await;
+        begun.map(|()| node.coordinator.tombstones.held().len())
     });
     assert_eq!(held, Ok(3), "before its first report, too");
     cluster.simulation.run_for(60 * SECOND);
-    let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
+    let held = cluster.on(1, |node| async move { node.coordinator.tombstones.held() });
     assert_eq!(
         held.len(),
         3,
@@ -471,7 +474,7 @@ fn a_node_that_loses_its_power_may_have_lost_what_its_log_had_not_synced() {
     cluster.crash(0, CrashKind::PowerLoss);
     cluster.restart(0);
     cluster.simulation.run_for(60 * SECOND);
-    let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
+    let held = cluster.on(1, |node| async move { node.coordinator.tombstones.held() });
     let of_node_0 = held
         .iter()
         .find(|held| held.target == Some(host(0)))
@@ -484,12 +487,12 @@ fn a_node_that_loses_its_power_may_have_lost_what_its_log_had_not_synced() {
 #[test]
 fn a_node_that_takes_long_to_stop_in_order_leaves_no_span() {
     let mut cluster = with_a_row(12);
-    cluster.on(0, |node| async move { node.coordinator.end_reports().await });
+    cluster.on(0, |node| async move { node.coordinator.tombstones.end_reports().await });
     cluster.simulation.run_for(60 * SECOND);
     cluster.kill(0);
     cluster.restart(0);
     cluster.simulation.run_for(60 * SECOND);
-    let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
+    let held = cluster.on(0, |node| async move { node.coordinator.tombstones.held() });
     assert_eq!(held, []);
 }
 
@@ -500,7 +503,7 @@ fn lose_power_behind_a_hint(seed: u64) -> Vec<BTreeMap<i32, Vec<u8>>> {
     delete(&mut cluster);
     cluster.restart(2);
     cluster.set_live(2, true);
-    let waits = |cluster: &mut Cluster| cluster.on(0, |_| async { Coordinator::pending_hints().await.len() });
+    let waits = |cluster: &mut Cluster| cluster.on(0, |_| async { Handoff::pending().await.len() });
     while waits(&mut cluster) > 0 {
         cluster.simulation.run_for(Duration::from_millis(10));
     }

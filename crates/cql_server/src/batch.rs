@@ -60,9 +60,9 @@ impl Connection {
         );
         let writes_where_full = |(prepared, run): &(Rc<Prepared>, Execution)| {
             let partition = prepared.plan().and_then(|plan| partition_of(plan, run));
-            engine.coordinator.warns_writer_of(partition)
+            engine.coordinator.context.warns_writer_of(partition)
         };
-        reply.warns_of_disks = engine.coordinator.warns_of_disks() && statements.iter().any(writes_where_full);
+        reply.warns_of_disks = engine.coordinator.context.warns_of_disks() && statements.iter().any(writes_where_full);
         let conditional = statements.iter().any(|(prepared, _)| prepared.is_conditional());
         if conditional {
             reply.write_type = WriteType::Cas;

@@ -270,7 +270,7 @@ impl Connection {
             now_in_seconds: params.now_in_seconds,
             random: batch.random(),
         };
-        reply.warns_of_disks = engine.coordinator.warns_of_disks() && self.writes_where_full(prepared, &ctx);
+        reply.warns_of_disks = engine.coordinator.context.warns_of_disks() && self.writes_where_full(prepared, &ctx);
         let mut missed = None;
         match prepared.plan() {
             _ if reply.trace.is_some() || prepared.is_guarded || batch.is_long => {}
@@ -373,7 +373,7 @@ impl Connection {
     fn writes_where_full(&self, prepared: &Prepared, ctx: &BindContext<'_>) -> bool {
         let partition = self.server.partition_at_once(prepared, ctx);
         let is_write = matches!(prepared.plan(), Some(Plan::Write(_)));
-        is_write && self.server.engine.coordinator.warns_writer_of(partition)
+        is_write && self.server.engine.coordinator.context.warns_writer_of(partition)
     }
 
     /// A request that owns all it needs.
@@ -608,7 +608,7 @@ impl Server {
 
     /// Records something of a table, if this shard has any of it.
     pub(crate) fn record(&self, table: Option<TableId>, record: impl FnOnce(&Recorded)) {
-        if let Some(store) = table.and_then(|table| self.engine.coordinator.shard().store(table)) {
+        if let Some(store) = table.and_then(|table| self.engine.coordinator.context.shard.store(table)) {
             record(store.metrics.recorded());
         }
     }

@@ -46,7 +46,7 @@ impl Server {
     /// Answers OPTIONS.
     pub(crate) fn supported(&self, out: &mut Vec<u8>, version: ProtocolVersion, stream: i16) {
         let o = &self.options;
-        let shard = self.engine.coordinator.shard_id().0.to_string();
+        let shard = self.engine.coordinator.context.shard_id().0.to_string();
         let shards = self.front.options.shards.to_string();
         let host_id = o.host_id.to_string();
         let port = o.endpoints.shard_aware_address.map(|a| a.port().to_string());

@@ -33,7 +33,7 @@ impl Connection {
             return false;
         };
         let coordinator = &self.server.engine.coordinator;
-        let version = coordinator.with_view(|view| view.tablet_version(table, token));
+        let version = coordinator.context.with_view(|view| view.tablet_version(table, token));
         version.is_some_and(|version| !block.is_of(version))
     }
 
@@ -80,6 +80,7 @@ impl Server {
         let tablet = self
             .engine
             .coordinator
+            .context
             .with_view(|view| view.versioned_tablet(table, token))?;
         if block.is_of(tablet.version) {
             return None;

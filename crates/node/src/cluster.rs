@@ -370,7 +370,11 @@ struct NodeListener {
 impl NodeListener {
     /// Has the coordinator of each shard note something of a member; false when the shards do not know the node yet.
     fn tell(&self, host: HostId, note: impl Fn(&Coordinator, NodeNumber) + Clone + Send + 'static) -> bool {
-        let number = self.engine.coordinator.with_view(|view| view.topology.number(host));
+        let number = self
+            .engine
+            .coordinator
+            .context
+            .with_view(|view| view.topology.number(host));
         let Some(number) = number else { return false };
         for shard in 0..runtime::shard_count() {
             let note = note.clone();
@@ -478,7 +482,7 @@ pub(crate) async fn watch_logs_here<F: Future<Output = ()>>(shared: Arc<Shared>,
 /// Watches the commitlog of this shard. While it takes no writes it is tried again and again: a node that is sent none
 /// would not find out that it does.
 async fn watch_log_here(shared: Arc<Shared>) {
-    let log = Engine::local().coordinator.shard().log.clone();
+    let log = Engine::local().coordinator.context.shard.log.clone();
     let mut told = None;
     loop {
         let changed = log.changed.notified();
@@ -571,7 +575,7 @@ impl Listener for NodeListener {
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain> {
         Box::pin(async move {
             upkeep::cleanup::ring::see(&next);
-            let former = self.engine.coordinator.view();
+            let former = self.engine.coordinator.context.view();
             let view = match view_of(&self.shared, &next, &former) {
                 Ok(view) => Arc::new(view),
                 Err(e) => {
@@ -592,7 +596,7 @@ impl Listener for NodeListener {
     fn fenced_off(&self, before: u64) {
         for shard in 0..runtime::shard_count() {
             drop(runtime::submit_to(ShardId(shard), move || {
-                Coordinator::local().set_fenced_off(before)
+                Coordinator::local().context.set_fenced_off(before)
             }));
         }
     }

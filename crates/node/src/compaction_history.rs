@@ -38,15 +38,19 @@ pub(crate) fn register(tables: &mut Builder) {
 /// Remembers the compactions of this shard from here on.
 pub(crate) fn keep(engine: &Rc<Engine>) {
     let weak = Rc::downgrade(engine);
-    engine.coordinator.shard().on_compaction(Box::new(move |compacted| {
-        // Compactions of this table are not recorded: each record would lead to further ones.
-        if compacted.table.id == table_id("system", NAME) {
-            return;
-        }
-        if let Some(engine) = weak.upgrade() {
-            drop(runtime::spawn(remember(engine, compacted)));
-        }
-    }));
+    engine
+        .coordinator
+        .context
+        .shard
+        .on_compaction(Box::new(move |compacted| {
+            // Compactions of this table are not recorded: each record would lead to further ones.
+            if compacted.table.id == table_id("system", NAME) {
+                return;
+            }
+            if let Some(engine) = weak.upgrade() {
+                drop(runtime::spawn(remember(engine, compacted)));
+            }
+        }));
 }
 
 async fn remember(engine: Rc<Engine>, compacted: Compacted) {

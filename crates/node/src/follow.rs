@@ -153,7 +153,7 @@ struct Version {
 
 impl Version {
     fn new(engine: &Engine, next: &Schema, view: Arc<ClusterView>) -> Self {
-        let (former, before) = (engine.schema(), engine.coordinator.view());
+        let (former, before) = (engine.schema(), engine.coordinator.context.view());
         let schema = with_own_keyspaces(&former, next);
         let mut version = Self {
             difference: schema_difference(&former, &schema),
@@ -251,11 +251,11 @@ async fn of_leaving(
     let tablets = tablets.clone();
     on_all_shards(async move |engine: Rc<Engine>| {
         for Moving { table, ranges, .. } in &tablets.moving {
-            if let Some(store) = engine.coordinator.shard().store(*table) {
+            if let Some(store) = engine.coordinator.context.shard.store(*table) {
                 what(
-                    engine.coordinator.shard(),
+                    &engine.coordinator.context.shard,
                     &store,
-                    &ranges[engine.coordinator.shard().id().0 as usize],
+                    &ranges[engine.coordinator.context.shard.id().0 as usize],
                 )
                 .await;
             }
@@ -344,10 +344,10 @@ impl Follower {
             for store in version
                 .losing
                 .iter()
-                .filter_map(|table| engine.coordinator.shard().store(*table))
+                .filter_map(|table| engine.coordinator.context.shard.store(*table))
             {
                 for tablet in store.tablets().iter() {
-                    if let Err(e) = engine.coordinator.shard().flush(&store, tablet).await {
+                    if let Err(e) = engine.coordinator.context.shard.flush(&store, tablet).await {
                         let table = store.table();
                         log::warn!("{}.{} loses a column without a flush: {e}", table.keyspace, table.name);
                     }
@@ -366,11 +366,17 @@ impl Follower {
         let tablets = tablets.clone();
         on_all_shards(async move |engine: Rc<Engine>| {
             for Moving { table, cuts, ranges } in &tablets.moving {
-                let Some(store) = engine.coordinator.shard().store(*table) else {
+                let Some(store) = engine.coordinator.context.shard.store(*table) else {
                     continue;
                 };
-                let wanted = &ranges[engine.coordinator.shard().id().0 as usize];
-                if let Err(e) = engine.coordinator.shard().prepare_to_leave(&store, wanted, cuts).await {
+                let wanted = &ranges[engine.coordinator.context.shard.id().0 as usize];
+                if let Err(e) = engine
+                    .coordinator
+                    .context
+                    .shard
+                    .prepare_to_leave(&store, wanted, cuts)
+                    .await
+                {
                     let table = store.table();
                     let name = (&table.keyspace, &table.name);
                     log::warn!(
@@ -416,7 +422,7 @@ impl Follower {
 
     /// Gives what tablets of a table had that left a shard to those that have them next.
     async fn hand_over(&self, moving: &Moving) {
-        let Some(store) = self.engine.coordinator.shard().store(moving.table) else {
+        let Some(store) = self.engine.coordinator.context.shard.store(moving.table) else {
             return;
         };
         let table = store.table();
@@ -427,19 +433,19 @@ impl Follower {
             total: 1,
             ..Spec::of(&replica::kinds::HAND_OVER)
         };
-        let task = self.engine.coordinator.shard().tasks().start(spec, &Origin::Node);
+        let task = self.engine.coordinator.context.shard.tasks().start(spec, &Origin::Node);
         task.begin();
         let what = format!("the move of tablets of {}.{}", table.keyspace, table.name);
         let sealed = Arc::new(until_done(&what, async || seal(moving).await).await);
         until_done(&what, async || self.delete_left(moving, &sealed).await).await;
         let id = moving.table;
         on_all_shards(async move |engine: Rc<Engine>| {
-            if let Some(store) = engine.coordinator.shard().store(id) {
-                engine.coordinator.shard().open_arrived(&store, &sealed);
-                engine.coordinator.shard().forget_left(&store).await;
+            if let Some(store) = engine.coordinator.context.shard.store(id) {
+                engine.coordinator.context.shard.open_arrived(&store, &sealed);
+                engine.coordinator.context.shard.forget_left(&store).await;
                 if sealed.iter().any(|sealed| !sealed.missing.is_empty()) {
                     // An operator may have accepted the loss in the meantime.
-                    let _ = engine.coordinator.look_for_quarantined(id).await;
+                    let _ = engine.coordinator.context.look_for_quarantined(id).await;
                 }
             }
         })
@@ -458,7 +464,7 @@ impl Follower {
         let left: Vec<_> = all.filter(|reader| !is_here(reader)).cloned().collect();
         match left.is_empty() {
             true => Ok(()),
-            false => self.engine.coordinator.shard().delete_left(&left).await,
+            false => self.engine.coordinator.context.shard.delete_left(&left).await,
         }
     }
 
@@ -487,8 +493,8 @@ impl Follower {
     /// Does on all shards what is left to do of the truncations in the view: after a change of the cluster, and at a
     /// start. The steps are those of `coordinator/src/truncate.rs`.
     pub(crate) async fn finish_truncations(&self) {
-        for (table, version) in self.engine.coordinator.view().truncations() {
-            let Some(store) = self.engine.coordinator.shard().store(table) else {
+        for (table, version) in self.engine.coordinator.context.view().truncations() {
+            let Some(store) = self.engine.coordinator.context.shard.store(table) else {
                 continue;
             };
             if store.truncated_at.get() >= version {
@@ -502,20 +508,21 @@ impl Follower {
 
     async fn truncate(&self, table: TableId, version: u64) -> Result<(), String> {
         let settled = on_all_shards(async |engine: Rc<Engine>| {
-            let settled = engine.coordinator.shard().settle_batches().await;
+            let settled = engine.coordinator.context.shard.settle_batches().await;
             settled.map_err(|e| format!("a batch before it failed: {e}"))
         });
         settled.await.into_iter().collect::<Result<(), String>>()?;
         self.keep(&self.engine.schema(), &[table], Loss::Truncated).await;
         let forgotten = on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.forget_table(table).await);
         forgotten.await.into_iter().collect::<Result<(), String>>()?;
-        let Some(store) = self.engine.coordinator.shard().store(table) else {
+        let Some(store) = self.engine.coordinator.context.shard.store(table) else {
             return Ok(());
         };
         let dir = store.dir.clone();
         let marked = runtime::offload(move || TruncationMark::of(&dir).write(version)).await;
         marked.map_err(|e| format!("the mark of the truncation cannot be written: {e}"))?;
-        on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.set_truncated_at(table, version)).await;
+        on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.context.set_truncated_at(table, version))
+            .await;
         Ok(())
     }
 }
@@ -524,9 +531,9 @@ impl Follower {
 async fn forget_in_logs(targets: &Arc<Tablets>) -> Result<(), String> {
     let targets = targets.clone();
     let forgotten = on_all_shards(async move |engine: Rc<Engine>| {
-        for (table, ranges) in &targets.opened[engine.coordinator.shard().id().0 as usize] {
-            if let Some(store) = engine.coordinator.shard().store(*table) {
-                engine.coordinator.shard().forget_in_logs(&store, ranges).await?;
+        for (table, ranges) in &targets.opened[engine.coordinator.context.shard.id().0 as usize] {
+            if let Some(store) = engine.coordinator.context.shard.store(*table) {
+                engine.coordinator.context.shard.forget_in_logs(&store, ranges).await?;
             }
         }
         Ok(())
@@ -538,8 +545,8 @@ async fn forget_in_logs(targets: &Arc<Tablets>) -> Result<(), String> {
 async fn seal(moving: &Moving) -> Result<Vec<Sealed>, String> {
     let (id, cuts) = (moving.table, moving.cuts.clone());
     let parts = on_all_shards(
-        async move |engine: Rc<Engine>| match engine.coordinator.shard().store(id) {
-            Some(store) => engine.coordinator.shard().seal_leaving(&store, &cuts).await,
+        async move |engine: Rc<Engine>| match engine.coordinator.context.shard.store(id) {
+            Some(store) => engine.coordinator.context.shard.seal_leaving(&store, &cuts).await,
             None => Ok(Vec::new()),
         },
     );
@@ -566,9 +573,10 @@ async fn until_done<T>(what: &str, attempt: impl AsyncFn() -> Result<T, String>)
 fn take_tablets(engine: &Engine, tablets: &Tablets) -> Vec<TableId> {
     let changed = engine
         .coordinator
-        .shard()
-        .reconcile(&tablets.wanted[engine.coordinator.shard().id().0 as usize]);
-    engine.coordinator.forget_left(&changed);
+        .context
+        .shard
+        .reconcile(&tablets.wanted[engine.coordinator.context.shard.id().0 as usize]);
+    engine.coordinator.cas.forget_left(&changed);
     let waiting = changed.iter().filter(|store| store.waits_for_hand_over());
     waiting.map(|store| store.table().id).collect()
 }
@@ -576,10 +584,10 @@ fn take_tablets(engine: &Engine, tablets: &Tablets) -> Vec<TableId> {
 /// Takes a version over on this shard, in one step. Returns the tables of which something leaves the shard or moves to
 /// it from another.
 fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
-    let here = engine.coordinator.shard().id().0 as usize;
+    let here = engine.coordinator.context.shard.id().0 as usize;
     let waiting = take_tablets(engine, &version.tablets);
     for (table, awaited) in &version.awaited {
-        if let Some(store) = engine.coordinator.shard().store(*table) {
+        if let Some(store) = engine.coordinator.context.shard.store(*table) {
             store.set_awaited(awaited[here].clone());
         }
     }
@@ -597,9 +605,9 @@ async fn end(engine: &Engine, version: &Version) {
     for store in version
         .regaining
         .iter()
-        .filter_map(|table| engine.coordinator.shard().store(*table))
+        .filter_map(|table| engine.coordinator.context.shard.store(*table))
     {
-        if let Err(e) = engine.coordinator.shard().reopen_sstables(&store).await {
+        if let Err(e) = engine.coordinator.context.shard.reopen_sstables(&store).await {
             let table = store.table();
             log::error!(
                 "what {}.{} had in a column that is there again is read at the next start: {e}",
@@ -610,11 +618,11 @@ async fn end(engine: &Engine, version: &Version) {
     }
     for id in &difference.dropped_tables {
         for id in [*id, paxos_state_id(*id)] {
-            if let Err(e) = engine.coordinator.shard().drop_table(id).await {
+            if let Err(e) = engine.coordinator.context.shard.drop_table(id).await {
                 log::error!("cannot remove all files of a dropped table: {e}");
             }
         }
-        engine.coordinator.forget_paxos_states(*id);
+        engine.coordinator.cas.forget_states(*id);
     }
     engine.tell_changes(&difference.changes);
 }

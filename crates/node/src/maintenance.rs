@@ -81,7 +81,7 @@ pub(crate) fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>) -> Result<(), Str
     if let Some(node) = metadata.topology.node(me) {
         shared.note_members(in_decimal(&node.tokens), node.state, peers);
     }
-    let number = engine.coordinator.with_view(|view| view.me);
+    let number = engine.coordinator.context.with_view(|view| view.me);
     drop(runtime::spawn(watch_logs_here(shared.clone(), move |trouble| {
         let takes = trouble.is_none();
         for shard in 0..runtime::shard_count() {

@@ -174,7 +174,7 @@ impl AdminFacts {
 
 /// This shard's part of the tables that are meant, by name.
 fn selected(engine: &Engine, what: &Selection) -> Vec<Rc<TableStore>> {
-    let mut stores = engine.coordinator.shard().stores();
+    let mut stores = engine.coordinator.context.shard.stores();
     stores.retain(|store| {
         let table = store.table();
         what.has(&table.keyspace, &table.name)
@@ -190,7 +190,7 @@ async fn accept_quarantined(what: Selection) -> Result<(), String> {
     let work = async move |engine: Rc<Engine>| {
         let mut result = Ok(());
         for store in selected(&engine, &what) {
-            let accepted = engine.coordinator.shard().accept_loss(&store).await;
+            let accepted = engine.coordinator.context.shard.accept_loss(&store).await;
             result = result.and(accepted.map(drop));
         }
         result
@@ -206,7 +206,7 @@ fn tables_here(engine: &Engine) -> Vec<Table> {
         let mut told = Table {
             keyspace: table.keyspace.clone(),
             name: table.name.clone(),
-            compaction_backlog_bytes: engine.coordinator.shard().compaction_backlog_bytes(store),
+            compaction_backlog_bytes: engine.coordinator.context.shard.compaction_backlog_bytes(store),
             ..Table::default()
         };
         for tablet in store.tablets().iter() {
@@ -364,7 +364,7 @@ impl NodeOperator {
 
     /// The tablets of a map with what joins neighbours that have the same nodes: shards are not the ring's matter.
     fn ranges(&self, map: &TabletMap) -> Vec<Range> {
-        let view = self.engine.coordinator.view();
+        let view = self.engine.coordinator.context.view();
         let host = |number: NodeNumber| view.topology.numbered(number).map(|node| node.host_id.0);
         let mut ranges: Vec<Range> = Vec::new();
         let is_ring = matches!(map.boundaries(), topology::Boundaries::LastTokens(_));
@@ -435,7 +435,7 @@ impl Operator for NodeOperator {
     }
 
     fn keyspaces(&self) -> Vec<Keyspace> {
-        let (schema, view) = (self.engine.schema(), self.engine.coordinator.view());
+        let (schema, view) = (self.engine.schema(), self.engine.coordinator.context.view());
         let keyspaces = schema.keyspaces.values().map(|keyspace| Keyspace {
             name: keyspace.name.clone(),
             is_system: system_tables::kind(&keyspace.name).is_some(),
@@ -460,7 +460,7 @@ impl Operator for NodeOperator {
             Some(name) => keyspace.tables.get(name),
             None => keyspace.tables.values().next(),
         };
-        let view = self.engine.coordinator.view();
+        let view = self.engine.coordinator.context.view();
         if let Some(route) = table.and_then(|table| view.route(table.id)) {
             return Some(self.ranges(&route.map));
         }

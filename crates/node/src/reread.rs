@@ -147,7 +147,7 @@ async fn take_over(shared: &Shared, config: &Config, is_given: &dyn Fn(&'static 
     let guardrails = Arc::new(config.guardrails.clone());
     let row_expiry_period = config.row_expiry_period;
     on_all_shards(async move |engine: Rc<Engine>| {
-        engine.coordinator.set_timeouts(timeouts);
+        engine.coordinator.context.set_timeouts(timeouts);
         engine.set_page_limits(page_limits);
         engine.set_guardrails(&guardrails);
         upkeep::row_expiry::set_period(row_expiry_period);

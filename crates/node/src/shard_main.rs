@@ -86,14 +86,16 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         }
     };
     let coordinator = Coordinator::new(shard.clone(), rpc.clone(), view);
-    coordinator.set_timeouts(config.timeouts);
-    coordinator.keep_promises(shared.promises.clone());
+    coordinator.context.set_timeouts(config.timeouts);
+    coordinator.cas.keep_promises(shared.promises.clone());
     if shared.embedded.is_none() {
         let kept = identity::take_counter_source(&config.workdir, id.0)?;
         // What was counted under the name may be missing: other replicas would take what is counted under it now for
         // older.
         let is_whole = shard.work().quarantined == 0;
-        coordinator.set_counter_source(if is_whole { kept } else { replica::new_counter_source() });
+        coordinator
+            .counters
+            .set_source(if is_whole { kept } else { replica::new_counter_source() });
     }
     // Also where none are kept now: an operator may want them later, and what an earlier run kept is handed over.
     if shared.embedded.is_none() {
@@ -110,10 +112,10 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     let has_unfinished = !stats.unfinished_batches.is_empty();
     for (id, batch) in stats.unfinished_batches {
-        engine.coordinator.resume_batch(id, batch).await?;
+        engine.coordinator.batches.resume(id, batch).await?;
     }
     // Now where this node can, else in the background.
-    if has_unfinished && let Err(e) = engine.coordinator.finish_batches().await {
+    if has_unfinished && let Err(e) = engine.coordinator.writes.finish_batches().await {
         log::warn!("cannot finish a logged batch yet; the node retries in the background: {e}");
     }
     if id == ShardId(0) {
@@ -151,7 +153,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     .await?;
     let mut drained = drain(shared, &engine, &shard).await;
     if drained.is_ok() {
-        drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source_to_keep());
+        drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counters.source_to_keep());
     }
     // Only now: what was asked before the listeners closed may need the others.
     if let Some(cluster) = member {
@@ -183,7 +185,7 @@ fn set_limits(engine: &Engine, config: &Config) {
 
 /// Begins what a shard does beside requests until the node ends.
 fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
-    let shard = engine.coordinator.shard();
+    let shard = &engine.coordinator.context.shard;
     if shard.id() == ShardId(0) {
         drop(runtime::spawn(snapshots::remove_expired(engine.clone())));
         drop(runtime::spawn(reread::at_hangups(shared.clone())));
@@ -232,8 +234,11 @@ async fn give_back_memory(collector: runtime::MemoryCollector) {
 /// Begins what a shard of a member does beside requests until the node ends.
 fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: bool) {
     let group = runtime::Group::BACKGROUND;
-    drop(runtime::spawn_in(group, engine.coordinator.clone().run_handoff()));
-    drop(runtime::spawn_in(group, engine.coordinator.clone().run_batchlog()));
+    drop(runtime::spawn_in(group, engine.coordinator.hints.clone().run()));
+    drop(runtime::spawn_in(
+        group,
+        engine.coordinator.writes.clone().run_batchlog(),
+    ));
     let expiry = upkeep::row_expiry::run(engine.clone(), shared.options.current().config.row_expiry_period);
     drop(runtime::spawn_in(group, expiry));
     if has_peers {
@@ -242,7 +247,7 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
         let repairs = upkeep::repairs::run(engine.clone(), threshold);
         drop(runtime::spawn_in(group, repairs));
     }
-    if engine.coordinator.shard().id() == ShardId(0) {
+    if engine.coordinator.context.shard.id() == ShardId(0) {
         repair::on_request(Box::new(|wanted| Box::pin(upkeep::repairs::want(wanted))));
     }
 }
@@ -325,7 +330,7 @@ fn hint_options(config: &Config) -> hints::Options {
 
 /// Begins to report what nodes have missed, and what the operator has accepted to be lost here.
 async fn begin_reports(shared: &Arc<Shared>, coordinator: &Coordinator) -> Result<(), String> {
-    coordinator.begin_reports(shared.lost).await?;
+    coordinator.tombstones.begin_reports(shared.lost).await?;
     if shared.lost == AcceptedLoss::default() {
         return Ok(());
     }
@@ -398,7 +403,7 @@ async fn serve(
     }
     if id == ShardId(0) {
         match begin_reports(shared, &engine.coordinator).await {
-            Ok(()) => drop(runtime::spawn(engine.coordinator.clone().run_reports())),
+            Ok(()) => drop(runtime::spawn(engine.coordinator.tombstones.clone().run_reports())),
             Err(e) => shared.fail(e),
         }
     }
@@ -666,7 +671,7 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
     let deadline = runtime::now() + BATCHES_WAIT_MAX;
     while shard.has_open_batches() && runtime::now() < deadline {
         let ended = shard.batch_ended.notified();
-        if let Err(e) = engine.coordinator.finish_batches().await {
+        if let Err(e) = engine.coordinator.writes.finish_batches().await {
             log::warn!("cannot finish a partly written logged batch yet; retrying: {e}");
             runtime::sleep(BATCH_RETRY_DELAY).await;
         } else if shard.has_open_batches() {
@@ -675,9 +680,9 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
     }
     shared.meet(Stage::Finishing).await;
     if shard.id() == ShardId(0) {
-        engine.coordinator.end_reports().await;
+        engine.coordinator.tombstones.end_reports().await;
     }
-    if let Err(e) = engine.coordinator.note_learned().await {
+    if let Err(e) = engine.coordinator.cas.note_learned().await {
         log::warn!("{e}");
     }
     // Requests that still wait are refused: a write after the flush would be lost with the log.

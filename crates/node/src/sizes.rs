@@ -18,7 +18,7 @@ use crate::view;
 
 /// Whether any table of users has anything on this node.
 pub(crate) async fn has_data() -> bool {
-    on_all_shards(async |engine: Rc<Engine>| engine.coordinator.shard().has_data())
+    on_all_shards(async |engine: Rc<Engine>| engine.coordinator.context.shard.has_data())
         .await
         .contains(&true)
 }
@@ -26,7 +26,7 @@ pub(crate) async fn has_data() -> bool {
 /// The bytes of all sstables.
 pub(crate) async fn all_bytes() -> u64 {
     let of_shard = async |engine: Rc<Engine>| -> u64 {
-        let stores = engine.coordinator.shard().stores();
+        let stores = engine.coordinator.context.shard.stores();
         let tablets = stores.iter().flat_map(|store| store.tablets().to_vec());
         tablets.map(|tablet| tablet.disk_bytes()).sum()
     };
@@ -38,13 +38,14 @@ pub(crate) async fn all_bytes() -> u64 {
 pub(crate) async fn tablet_report(engine: &Engine, config: &Config, splits: Splits) -> TabletReport {
     let cuts = Arc::new(cuts_of(engine, &splits));
     let of_shard = async move |engine: Rc<Engine>| -> (Vec<TabletBytes>, Vec<(TableId, u64)>) {
-        let stores = engine.coordinator.shard().stores();
+        let stores = engine.coordinator.context.shard.stores();
         let uncut = stores.iter().filter_map(|store| {
             let id = store.table().id;
             let of_store = cuts.get(&id);
             engine
                 .coordinator
-                .shard()
+                .context
+                .shard
                 .cut_ahead(store, of_store.map(|(_, ranges)| ranges.clone()));
             of_store.map(|(table, _)| (*table, store.uncut_bytes()))
         });
@@ -68,7 +69,7 @@ pub(crate) async fn tablet_report(engine: &Engine, config: &Config, splits: Spli
 /// By table that is kept here: the table of the schema that is to be split, and the tablets that it has then. A table
 /// whose map this node has not is left out.
 fn cuts_of(engine: &Engine, splits: &Splits) -> BTreeMap<TableId, (TableId, Arc<[TokenRange]>)> {
-    let (view, schema) = (engine.coordinator.view(), engine.schema());
+    let (view, schema) = (engine.coordinator.context.view(), engine.schema());
     let mut cuts = BTreeMap::new();
     for (id, tablet_count) in splits {
         let Some(table) = schema.table_by_id(*id) else {

@@ -38,7 +38,7 @@ pub(crate) fn keep(shared: &Arc<Shared>, engine: &Rc<Engine>) {
 impl Keeper {
     async fn propose(&self, command: Command) -> Result<(), ChangeError> {
         let next: Arc<Metadata> = self.standalone.propose(command).await?;
-        let before = Coordinator::local().view();
+        let before = Coordinator::local().context.view();
         let view = view_of(&self.shared, &next, &before).map_err(ChangeError::Stopping)?;
         drop(before);
         follower().follow(&next.schema, Arc::new(view)).await;

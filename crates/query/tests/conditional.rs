@@ -103,7 +103,7 @@ fn clients_on_one_row_take_turns_and_leave_no_queue_behind() {
             }
             assert_eq!(value(&engine).await, CLIENTS * INCREMENTS, "an increment was lost");
             assert_eq!(
-                engine.coordinator.contended_partitions(),
+                engine.coordinator.cas.contended_partitions(),
                 0,
                 "a queue is kept though nobody waits in it"
             );
@@ -134,15 +134,16 @@ fn a_node_behind_a_fence_or_a_truncation_that_it_has_not_heard_of_answers_nothin
                 ("SELECT v FROM t WHERE k = 1", true),
                 ("UPDATE t SET v = 2 WHERE k = 1 IF v = 1", false),
             ];
-            let newer = engine.coordinator.view().version + 1;
+            let newer = engine.coordinator.context.view().version + 1;
             let store = engine
                 .coordinator
-                .shard()
+                .context
+                .shard
                 .store(TableId(Uuid::from_u128(1)))
                 .expect("it is open");
             for (fence, truncated_at) in [(newer, 0), (0, newer)] {
                 store.truncated_at.set(truncated_at);
-                engine.coordinator.set_fenced_off(fence);
+                engine.coordinator.context.set_fenced_off(fence);
                 for (text, serial) in statements {
                     let answered = try_execute(&engine, text, serial).await;
                     assert!(answered.is_err(), "{text}, serial {serial}: {answered:?}");
@@ -150,7 +151,7 @@ fn a_node_behind_a_fence_or_a_truncation_that_it_has_not_heard_of_answers_nothin
             }
             // The others say that they take such requests.
             store.truncated_at.set(0);
-            engine.coordinator.set_fenced_off(0);
+            engine.coordinator.context.set_fenced_off(0);
             for (text, serial) in statements {
                 let answered = try_execute(&engine, text, serial).await;
                 assert!(answered.is_ok(), "{text}, serial {serial}: {answered:?}");
@@ -171,7 +172,8 @@ fn statements_that_wait_for_their_turn_are_not_decided_alone_when_a_fence_came_m
             execute(&engine, "INSERT INTO t (k, v) VALUES (1, 0)", false).await;
             engine
                 .coordinator
-                .shard()
+                .context
+                .shard
                 .flush_all()
                 .await
                 .expect("the simulated disk works here");
@@ -186,13 +188,16 @@ fn statements_that_wait_for_their_turn_are_not_decided_alone_when_a_fence_came_m
             });
             // After this the first has its turn and reads from the disk.
             runtime::yield_now().await;
-            assert_eq!(engine.coordinator.contended_partitions(), 1);
-            engine.coordinator.set_fenced_off(engine.coordinator.view().version + 1);
+            assert_eq!(engine.coordinator.cas.contended_partitions(), 1);
+            engine
+                .coordinator
+                .context
+                .set_fenced_off(engine.coordinator.context.view().version + 1);
             for (answered, (text, _)) in waiting.into_iter().zip(texts) {
                 let answered = answered.await;
                 assert!(answered.is_err(), "{text}: {answered:?}");
             }
-            engine.coordinator.set_fenced_off(0);
+            engine.coordinator.context.set_fenced_off(0);
             assert_eq!(value(&engine).await, 0, "what was refused was not done");
         })
     });

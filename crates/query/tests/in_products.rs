@@ -92,8 +92,8 @@ fn rows_that_in_names_whole_go_into_the_row_cache() {
             .await;
             write(&format!("INSERT INTO t (k, c, v) VALUES ({k}, 2, 0)")).await;
         }
-        engine.coordinator.shard().flush_all().await.expect("it flushes");
-        let cached = || engine.coordinator.shard().row_cache_budget.bytes();
+        engine.coordinator.context.shard.flush_all().await.expect("it flushes");
+        let cached = || engine.coordinator.context.shard.row_cache_budget.bytes();
         let text = "SELECT k, c, s, v FROM t WHERE k IN ? AND c = 1";
         let keys = [ints(0..5)];
         let in_files: Vec<Vec<i32>> = (0..4).map(|k| vec![k, 1, 10 + k, 20 + k]).collect();
@@ -118,7 +118,7 @@ fn rows_that_in_names_whole_go_into_the_row_cache() {
             now,
             "what memory has is merged with the cache"
         );
-        engine.coordinator.shard().flush_all().await.expect("it flushes");
+        engine.coordinator.context.shard.flush_all().await.expect("it flushes");
         assert_eq!(
             numbers(&engine, text, &keys, None).await,
             now,
@@ -140,7 +140,7 @@ fn partitions_that_are_not_there_are_passed_over_with_all_their_rows() {
                     .expect("it is written");
             }
             if k == 15 {
-                engine.coordinator.shard().flush_all().await.expect("it flushes");
+                engine.coordinator.context.shard.flush_all().await.expect("it flushes");
             }
         }
         for text in [

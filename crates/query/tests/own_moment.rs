@@ -102,9 +102,15 @@ fn is_kept(deletion: &'static str) -> bool {
                 ask(&engine, "INSERT INTO c (k, c, v) VALUES (0, 1, 1)", None).await;
             }
             ask(&engine, deletion, Some(1)).await;
-            engine.coordinator.shard().flush_all().await.expect("it flushes");
-            engine.coordinator.shard().compact_all().await.expect("it compacts");
-            seen.set(engine.coordinator.shard().has_data());
+            engine.coordinator.context.shard.flush_all().await.expect("it flushes");
+            engine
+                .coordinator
+                .context
+                .shard
+                .compact_all()
+                .await
+                .expect("it compacts");
+            seen.set(engine.coordinator.context.shard.has_data());
         })
     });
     assert!(sim.run_until_ended(node, Duration::from_secs(600)), "it did not end");

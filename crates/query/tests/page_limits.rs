@@ -143,7 +143,7 @@ fn pages_that_end_behind_what_is_no_result_have_the_rows_of_a_read_without_limit
     on_shard(async |engine: Rc<Engine>| {
         for is_flushed in [false, true] {
             if is_flushed {
-                engine.coordinator.shard().flush_all().await.expect("it flushes");
+                engine.coordinator.context.shard.flush_all().await.expect("it flushes");
             }
             for text in READS {
                 engine.set_page_limits(NONE);
@@ -173,7 +173,7 @@ fn no_page_but_the_last_is_empty_for_a_client_that_would_stop_there() {
     on_shard(async |engine: Rc<Engine>| {
         for is_flushed in [false, true] {
             if is_flushed {
-                engine.coordinator.shard().flush_all().await.expect("it flushes");
+                engine.coordinator.context.shard.flush_all().await.expect("it flushes");
             }
             let mut more_pages = 0;
             for text in READS {

@@ -510,6 +510,7 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
             .map(|d| {
                 engine
                     .coordinator
+                    .own
                     .owner(table().id, types::token::token_of(&d.to_be_bytes()))
             })
             .collect();
@@ -707,7 +708,7 @@ fn a_whole_table_is_aggregated() {
             (2 * 153 + 1_i32).to_be_bytes().to_vec(),
         ];
         assert_eq!(page.sink.rows, [row.map(Some)]);
-        let parts = engine.coordinator.metrics().aggregate_parts;
+        let parts = engine.coordinator.context.metrics().aggregate_parts;
         assert!(parts > 0, "each shard aggregates its own rows");
     });
 }

@@ -337,10 +337,16 @@ fn a_local_table_is_stored_by_its_node_and_by_nobody_else() {
                 );
             });
             let mutation = Mutation::new(&bytes).expect("a packed mutation");
-            let store = engine.coordinator.shard().store(table.id).expect("the shard keeps it");
+            let store = engine
+                .coordinator
+                .context
+                .shard
+                .store(table.id)
+                .expect("the shard keeps it");
             let written = engine
                 .coordinator
-                .shard()
+                .context
+                .shard
                 .write(&store, token_of(mutation.key), &mutation);
             assert!(written.is_ok(), "{written:?}");
             let read = "SELECT JSON * FROM system.notes WHERE topic = 'buy'";

@@ -34,21 +34,22 @@ impl LocalRow {
     /// A sentence: the shard that has its token has not started yet, or does not take it.
     pub async fn write(self, engine: &Engine) -> Result<(), String> {
         let (packed, token, table) = (self.pack(), token_of(&self.key), self.table.id);
-        let shard = ShardId(engine.coordinator.owner(table, token));
+        let shard = ShardId(engine.coordinator.own.owner(table, token));
         let written = runtime::submit_to(shard, move || {
             // Shards begin one after the other, and there may be something to remember before the last has begun.
             let Some(engine) = runtime::local::<Engine>() else {
                 return Err("the shard that keeps it has not started yet".to_owned());
             };
-            let Some(store) = engine.coordinator.shard().store(table) else {
+            let Some(store) = engine.coordinator.context.shard.store(table) else {
                 return Err("this node does not have the table".to_owned());
             };
             let mutation = Mutation::new(&packed).expect("it was packed just now");
-            let written = engine.coordinator.shard().write(&store, token, &mutation);
+            let written = engine.coordinator.context.shard.write(&store, token, &mutation);
             let logged = written.map_err(|e| e.to_string())?;
             engine
                 .coordinator
-                .shard()
+                .context
+                .shard
                 .commit(&logged)
                 .map_err(|e| e.to_string())
                 .map(drop)

@@ -170,11 +170,13 @@ async fn look_through(
 
 /// The ranges of a table of which this shard is the first replica that lives.
 fn own_ranges(engine: &Engine, table: &Table) -> Vec<(Token, Token)> {
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let Some(route) = view.route(table.id) else {
         return Vec::new();
     };
-    ranges_of(&view, &route.map, &|replica| engine.coordinator.is_live(replica.node))
+    ranges_of(&view, &route.map, &|replica| {
+        engine.coordinator.context.is_live(replica.node)
+    })
 }
 
 fn ranges_of(view: &ClusterView, map: &TabletMap, is_live: &dyn Fn(&Replica) -> bool) -> Vec<(Token, Token)> {

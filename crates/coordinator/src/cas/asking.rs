@@ -13,6 +13,7 @@ use schema::{Table, TableId};
 use smallvec::SmallVec;
 use topology::Replica;
 
+use crate::cas::Cas;
 use crate::cas::acceptor::{self, PhaseDone, Whom};
 use crate::cas::message::{PaxosAnswer, Phase};
 use crate::fence::Stamp;
@@ -25,7 +26,7 @@ pub(crate) type Outcome = Result<PaxosAnswer, TargetError>;
 /// Of which partition acceptors are asked.
 #[derive(Clone, Copy)]
 pub(crate) struct Partition<'a> {
-    pub(crate) coordinator: &'a Rc<Coordinator>,
+    pub(crate) cas: &'a Rc<Cas>,
     pub(crate) view: &'a ClusterView,
     pub(crate) table: TableId,
     pub(crate) key: &'a [u8],
@@ -44,15 +45,10 @@ impl Partition<'_> {
     where
         T: AnswerTaker + PhaseDone + 'static,
     {
-        let Self {
-            coordinator,
-            view,
-            table,
-            key,
-        } = self;
+        let Self { cas, view, table, key } = self;
         let stamp = Stamp::of(view, table);
         if replica.node != view.me {
-            let sent = match (&coordinator.context.rpc, view.peer(replica.node)) {
+            let sent = match (&cas.context.rpc, view.peer(replica.node)) {
                 (Some(rpc), Some(peer)) => {
                     let body = |out: &mut Vec<u8>| {
                         phase.encode(table, key, out);
@@ -66,20 +62,20 @@ impl Partition<'_> {
                     );
                     sent.map_err(TargetError::from)
                 }
-                _ => Err(Coordinator::unreachable()),
+                _ => Err(TargetError::without_connections()),
             };
             return sent.map_err(|error| taker.clone().phase_done(number, Err(error))).ok();
         }
-        if ShardId(u32::from(replica.shard)) == coordinator.context.shard.id() {
+        if ShardId(u32::from(replica.shard)) == cas.context.shard.id() {
             let whom = || Whom::Leader(taker.clone(), number);
-            if let Some(answering) = acceptor::handle(coordinator, (table, key), phase, stamp, whom) {
+            if let Some(answering) = acceptor::handle(cas, (table, key), phase, stamp, whom) {
                 tell_until(deadline, answering, taker.clone(), number);
             }
             return None;
         }
         let (key, phase) = (key.to_vec(), phase.to_owned());
         let answering = trace::submit(ShardId(u32::from(replica.shard)), move || async move {
-            acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
+            acceptor::handle_from_beside(&Coordinator::local().cas, (table, key), phase, stamp).await
         });
         tell_until(deadline, answering, taker.clone(), number);
         None

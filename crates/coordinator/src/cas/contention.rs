@@ -25,9 +25,10 @@ use schema::TableId;
 use topology::Replica;
 use uuid::Uuid;
 
+use crate::cas::Cas;
 use crate::cas::turns::{PartitionTurns, Turn};
 use crate::message::Malformed;
-use crate::{ClusterView, Coordinator, Verb, spawn};
+use crate::{ClusterView, Context, Coordinator, Verb, spawn};
 
 /// How long a partition counts as contended after a ballot was refused.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
@@ -89,7 +90,7 @@ pub(crate) enum QueueTurn {
 
 /// Notifies the queue's shard, when dropped, that the turn has ended.
 pub(crate) struct Ending {
-    coordinator: Rc<Coordinator>,
+    context: Rc<Context>,
     view: Arc<ClusterView>,
     queue: Replica,
     number: u64,
@@ -101,9 +102,9 @@ impl Drop for Ending {
         if queue.node == self.view.me {
             // No task waits for the result.
             drop(runtime::submit_to(ShardId(u32::from(queue.shard)), move || {
-                Coordinator::local().end_turn(number)
+                Coordinator::local().cas.end_turn(number)
             }));
-        } else if let (Some(rpc), Some(peer)) = (&self.coordinator.context.rpc, self.view.peer(queue.node)) {
+        } else if let (Some(rpc), Some(peer)) = (&self.context.rpc, self.view.peer(queue.node)) {
             let body = number.to_le_bytes().to_vec();
             // One that is lost ends with its lease.
             let _ = rpc.send(&peer, u32::from(queue.shard), Verb::EndTurn as u16, body, LEASE);
@@ -111,11 +112,11 @@ impl Drop for Ending {
     }
 }
 
-impl Coordinator {
+impl Cas {
     /// Waits for a turn in the queue of a partition, which this replica has. None: the queue cannot be reached, or not
     /// in time.
     pub(crate) async fn take_turn(
-        self: &Rc<Self>,
+        &self,
         view: &Arc<ClusterView>,
         queue: Replica,
         (table, key): (TableId, &[u8]),
@@ -125,19 +126,20 @@ impl Coordinator {
         let number = if queue.node != view.me {
             let mut body = table.0.as_bytes().to_vec();
             body.extend_from_slice(key);
-            let answer = self.call(view, queue, Verb::TakeTurn, body, until).await.ok()?;
+            let answer = self.context.call(view, queue, Verb::TakeTurn, body, until).await.ok()?;
             u64::from_le_bytes(answer.try_into().ok()?)
         } else if shard == self.context.shard.id() {
-            let turn = runtime::timeout_at(until, self.cas.contention.queues.take(table, key)).await;
+            let turn = runtime::timeout_at(until, self.contention.queues.take(table, key)).await;
             return turn.ok().map(QueueTurn::Here);
         } else {
             let key = key.to_vec();
-            let given =
-                runtime::submit_async_to(shard, move || async move { Self::local().give_turn(table, &key).await });
+            let given = runtime::submit_async_to(shard, move || async move {
+                Coordinator::local().cas.give_turn(table, &key).await
+            });
             runtime::timeout_at(until, given).await.ok()?
         };
         Some(QueueTurn::There(Ending {
-            coordinator: Rc::clone(self),
+            context: Rc::clone(&self.context),
             view: Arc::clone(view),
             queue,
             number,
@@ -145,23 +147,24 @@ impl Coordinator {
     }
 
     /// Gives another node its turn in a queue of this shard, after all turns before it.
-    async fn give_turn(self: Rc<Self>, table: TableId, key: &[u8]) -> u64 {
-        let turn = self.cas.contention.queues.take(table, key).await;
-        let number = self.cas.contention.last_number.get() + 1;
-        self.cas.contention.last_number.set(number);
+    async fn give_turn(self: &Rc<Self>, table: TableId, key: &[u8]) -> u64 {
+        let turn = self.contention.queues.take(table, key).await;
+        let number = self.contention.last_number.get() + 1;
+        self.contention.last_number.set(number);
         let ended = Rc::new(Notify::new());
         let is_over = runtime::timeout(LEASE, ended.notified());
-        self.cas.contention.given.borrow_mut().insert(number, ended);
+        self.contention.given.borrow_mut().insert(number, ended);
+        let cas = Rc::clone(self);
         spawn(async move {
             let _ = is_over.await;
-            self.cas.contention.given.borrow_mut().remove(&number);
+            cas.contention.given.borrow_mut().remove(&number);
             drop(turn);
         });
         number
     }
 
     fn end_turn(&self, number: u64) {
-        let ended = self.cas.contention.given.borrow_mut().remove(&number);
+        let ended = self.contention.given.borrow_mut().remove(&number);
         if let Some(ended) = ended {
             ended.notify_all();
         }
@@ -173,14 +176,14 @@ impl Coordinator {
             .split_first_chunk()
             .ok_or(Malformed("a table id and a partition key"))?;
         let table = TableId(Uuid::from_bytes(*table));
-        let number = Self::local().give_turn(table, key).await;
+        let number = Coordinator::local().cas.give_turn(table, key).await;
         Ok(number.to_le_bytes().to_vec())
     }
 
     /// What ENDTURN asks for.
     pub(crate) fn answer_end_turn(body: &[u8]) {
         if let Ok(number) = body.try_into() {
-            Self::local().end_turn(u64::from_le_bytes(number));
+            Coordinator::local().cas.end_turn(u64::from_le_bytes(number));
         }
     }
 }

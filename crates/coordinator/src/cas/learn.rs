@@ -19,13 +19,14 @@ use smallvec::SmallVec;
 use stdx::probe::Answered;
 use topology::{Acks, Consistency, Replica};
 
-use crate::cas::CasRequest;
 use crate::cas::acceptor::{self, PhaseDone, Whom};
 use crate::cas::asking::{Outcome, Partition, decoded};
 use crate::cas::message::{PaxosAnswer, Phase};
+use crate::cas::{Cas, CasRequest};
 use crate::fence::Stamp;
-use crate::tombstones::UnderWay;
+use crate::write::birth::birth_us;
 use crate::write::deadlines::{Expiring, FlightId};
+use crate::write::lasting::UnderWay;
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, spawn};
 
 /// Mutations smaller than this stay with the acceptors after all replicas have learned them: to keep one is cheaper
@@ -42,7 +43,7 @@ pub(crate) enum Unlearned {
 
 /// What was chosen, on its way to all replicas.
 pub(crate) struct Learning {
-    coordinator: Rc<Coordinator>,
+    cas: Rc<Cas>,
     view: Arc<ClusterView>,
     table: Arc<Table>,
     key: Vec<u8>,
@@ -84,7 +85,7 @@ impl Learning {
     /// Sends the decision to the replicas. Those that have accepted the proposal get only the ballot at which it was
     /// chosen; those that are down get hints. `acks` says how many of the live ones must have it.
     pub(crate) fn begin(
-        coordinator: &Rc<Coordinator>,
+        cas: &Rc<Cas>,
         view: &Arc<ClusterView>,
         request: &CasRequest,
         proposal: Proposal,
@@ -98,7 +99,7 @@ impl Learning {
             sent: None,
         };
         let learning = Rc::new(Self {
-            coordinator: Rc::clone(coordinator),
+            cas: Rc::clone(cas),
             view: Arc::clone(view),
             table: Arc::clone(&request.table),
             key: request.key.clone(),
@@ -136,9 +137,7 @@ impl Learning {
         learning.is_beginning.set(false);
         learning.advance();
         if learning.state.borrow().outstanding > 0 {
-            learning
-                .id
-                .set(coordinator.write.flights.add(coordinator, learning.clone(), deadline));
+            learning.id.set(cas.writes.flights.add(learning.clone(), deadline));
         }
         learning
     }
@@ -160,7 +159,7 @@ impl Learning {
 
     fn tell(self: &Rc<Self>, number: u32, replica: Replica, phase: &Phase<'_>) {
         let partition = Partition {
-            coordinator: &self.coordinator,
+            cas: &self.cas,
             view: &self.view,
             table: self.table.id,
             key: &self.key,
@@ -178,8 +177,10 @@ impl Learning {
             };
             // A proposal of long ago may have been finished: its timestamp is that of its first ballot, however old.
             let dated_us = self.began_us.min(replica::min_timestamp(value));
-            let birth_us = self.coordinator.birth_us([&mutation], dated_us);
-            self.coordinator
+            let birth_us = birth_us(&self.cas.context.shard, [&mutation], dated_us);
+            self.cas
+                .writes
+                .hints
                 .missed(&self.view, replica, [&mutation], birth_us, false);
         }
     }
@@ -193,7 +194,8 @@ impl Learning {
         if !state.is_answered {
             let is_enough = self.level == Consistency::Any || state.acks.is_satisfied();
             if is_enough {
-                self.coordinator
+                self.cas
+                    .context
                     .tell_answered(&self.view, "commit", self.level, &state.answered);
                 self.answer(&mut state, Ok(()));
             } else if state.acks.is_hopeless() || state.outstanding == 0 {
@@ -207,7 +209,7 @@ impl Learning {
         state.under_way = None;
         let everybody_has_it = state.missed.is_empty();
         drop(state);
-        self.coordinator.write.flights.remove(self.id.take());
+        self.cas.writes.flights.remove(self.id.take());
         let is_long = |value: &[u8]| value.len() >= PRUNE_BYTES_MIN;
         // No replica lacks the value any more, so acceptors need not keep it.
         if everybody_has_it && self.proposal.value().is_some_and(is_long) {
@@ -222,7 +224,7 @@ impl Learning {
             waker.wake();
         }
         if state.outstanding > 0 {
-            state.under_way = Some(UnderWay::new(&self.coordinator));
+            state.under_way = Some(UnderWay::new(&self.cas.writes.flights));
         }
     }
 
@@ -237,7 +239,7 @@ impl Learning {
                 block_for,
             },
             kind: WriteKind::Simple,
-            missing: Coordinator::names(&self.view, without),
+            missing: self.view.names(without),
         };
         match state.is_stale {
             true => Unlearned::Stale(error),
@@ -253,7 +255,7 @@ impl Learning {
         for replica in replicas {
             let shard = u32::from(replica.shard);
             if replica.node != self.view.me {
-                let (Some(rpc), Some(peer)) = (&self.coordinator.context.rpc, self.view.peer(replica.node)) else {
+                let (Some(rpc), Some(peer)) = (&self.cas.context.rpc, self.view.peer(replica.node)) else {
                     continue;
                 };
                 let mut body = Vec::with_capacity(phase.encoded_bytes(&self.key) + Stamp::BYTES);
@@ -261,16 +263,14 @@ impl Learning {
                 stamp.sign(&mut body);
                 let timeout = self.deadline.saturating_duration_since(runtime::now());
                 let _ = rpc.send(&peer, shard, Verb::Paxos as u16, body, timeout);
-            } else if ShardId(shard) == self.coordinator.context.shard.id() {
-                if let Some(pruning) =
-                    acceptor::handle(&self.coordinator, (table, &self.key), &phase, stamp, || Whom::Nobody)
-                {
+            } else if ShardId(shard) == self.cas.context.shard.id() {
+                if let Some(pruning) = acceptor::handle(&self.cas, (table, &self.key), &phase, stamp, || Whom::Nobody) {
                     spawn(async move { drop(pruning.await) });
                 }
             } else {
                 let (key, phase) = (self.key.clone(), phase.to_owned());
                 let pruning = runtime::submit_async_to(ShardId(shard), move || async move {
-                    acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
+                    acceptor::handle_from_beside(&Coordinator::local().cas, (table, key), phase, stamp).await
                 });
                 spawn(async move { drop(pruning.await) });
             }
@@ -327,7 +327,7 @@ impl AnswerTaker for Learning {
 impl Expiring for Learning {
     fn birth_us(&self) -> Option<i64> {
         let mutation = self.proposal.value().and_then(|value| Addressed::new(value.to_vec()));
-        Some(self.coordinator.birth_us(&mutation, self.began_us))
+        Some(birth_us(&self.cas.context.shard, &mutation, self.began_us))
     }
 
     fn expire(self: Rc<Self>, _: Instant) -> Option<Instant> {

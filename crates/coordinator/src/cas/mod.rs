@@ -25,7 +25,6 @@
 pub(crate) mod acceptor;
 #[cfg(test)]
 mod agreement;
-mod alone;
 mod asking;
 mod contention;
 mod learn;
@@ -42,9 +41,9 @@ use memory::RowMemory;
 use mutation::compact::LiveRow;
 use mutation::{Located, Mutation, PartitionBlock, RowView};
 use replica::write::aside::is_long_alone;
-use replica::{Tablet, WriteError};
+use replica::{TableStore, Tablet, WriteError, paxos_state_id};
 use runtime::Instant;
-use schema::Table;
+use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
 use topology::{Consistency, Unavailable, WriteTargets};
 use types::Token;
@@ -55,26 +54,32 @@ use crate::fence::Stamp;
 use crate::message::{Extent, ReadCommand};
 use crate::service::{self, ReplicaError};
 use crate::write::apply::{self, apply_to};
-use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind, trace};
+use crate::{ClusterView, Context, CoordinatorError, Promises, Reads, Stretch, Tally, WriteKind, Writes, trace};
 
 /// The conditional statements that this shard coordinates or takes part in.
-pub(crate) struct Cas {
+pub struct Cas {
+    pub(crate) context: Rc<Context>,
+    pub(crate) reads: Rc<Reads>,
+    pub(crate) writes: Rc<Writes>,
     pub(crate) acceptor: Rc<acceptor::Acceptor>,
     /// Conditional statements and serial reads of this shard's clients.
-    pub(crate) turns: PartitionTurns,
+    turns: PartitionTurns,
     /// The timestamp of this shard's last ballot.
-    pub(crate) last_ballot_us: Cell<i64>,
+    last_ballot_us: Cell<i64>,
     /// What acceptors usually take to answer.
-    pub(crate) phase_usual: Cell<Duration>,
-    pub(crate) contention: contention::Contention,
+    phase_usual: Cell<Duration>,
+    contention: contention::Contention,
 }
 
 /// What acceptors take to answer, until it is known.
 const PHASE_USUAL: Duration = Duration::from_millis(5);
 
-impl Default for Cas {
-    fn default() -> Self {
+impl Cas {
+    pub(crate) fn new(context: Rc<Context>, reads: Rc<Reads>, writes: Rc<Writes>) -> Self {
         Self {
+            context,
+            reads,
+            writes,
             acceptor: acceptor::Acceptor::new(),
             turns: PartitionTurns::default(),
             last_ballot_us: Cell::default(),
@@ -178,14 +183,14 @@ enum Alone {
     Again,
 }
 
-impl Coordinator {
+impl Cas {
     /// Compare and set: reads, calls `decide`, and writes what it decides. Linearizable with other conditional
     /// operations on the partition. `decide` may be called several times; the last answer counts. True: something was
     /// written.
     ///
     /// # Errors
     /// When too few replicas live or answer in time; see `paxos.rs`.
-    pub async fn cas(
+    pub async fn compare_and_set(
         self: &Rc<Self>,
         request: &CasRequest,
         decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
@@ -237,7 +242,7 @@ impl Coordinator {
             serial,
             commit: Consistency::Any,
             deadline,
-            contention_deadline: runtime::now() + self.timeouts().cas_contention,
+            contention_deadline: runtime::now() + self.context.timeouts().cas_contention,
             timestamp_us: runtime::wall_clock_us(),
             // A read has at most SERIAL_BYTES_MAX and a block.
             memory: None,
@@ -256,7 +261,7 @@ impl Coordinator {
             result.blocks = std::mem::take(&mut found[0].blocks);
             Decision::Keep
         };
-        let done = self.cas(&request, &mut decide).await;
+        let done = self.compare_and_set(&request, &mut decide).await;
         done.map_err(|error| match error {
             CoordinatorError::CasTimeout { tally, .. } | CoordinatorError::CasUnknown { tally, .. } => {
                 CoordinatorError::ReadTimeout {
@@ -270,28 +275,53 @@ impl Coordinator {
         Ok(result)
     }
 
-    /// Whether the cluster has no other node.
-    #[must_use]
-    pub fn is_alone(&self) -> bool {
-        self.with_view(|view| view.topology.members().nth(1).is_none())
+    /// Keeps promises of ballots with those of the node's other shards.
+    pub fn keep_promises(&self, promises: Arc<Promises>) {
+        self.acceptor.keep_promises(promises);
+    }
+
+    /// Forgets what is in memory of conditional statements on a table whose states were dropped.
+    pub fn forget_states(&self, table: TableId) {
+        self.acceptor.forget(table);
+    }
+
+    /// Forgets what this shard's acceptors have in memory of tokens that are not its own any more. In the step in which
+    /// the tablets of `changed` left.
+    pub fn forget_left(&self, changed: &[Rc<TableStore>]) {
+        for store in changed {
+            // Those of a table's states leave with the table's.
+            let table = store.table().id;
+            if self.context.shard.store(paxos_state_id(table)).is_some() {
+                self.acceptor.forget_left(table, |token| store.tablet(token).is_none());
+            }
+        }
+    }
+
+    /// Writes what is known of conditional statements in memory alone; before the node ends.
+    ///
+    /// # Errors
+    /// The sentence says what could not be written; later statements on the partitions find it out.
+    pub async fn note_learned(&self) -> Result<(), String> {
+        let noted = self.acceptor.write_notes(&self.context.shard).await;
+        noted.map_err(|e| format!("cannot record what Paxos acceptors have learned: {e}"))
     }
 
     /// The number of partitions on which statements of this shard have a turn, wait for one, or wait for the log after
     /// one.
     #[must_use]
     pub fn contended_partitions(&self) -> usize {
-        self.cas.turns.partitions()
+        self.turns.partitions()
     }
 
     /// Refuses conditional statements on a node that is apart from the other members of its cluster, even where one
     /// acceptor would do: the metadata that it goes by may be older than a move of the partition, whose next replicas
     /// decide without it.
     fn refuse_apart(&self, request: &CasRequest) -> Result<(), CoordinatorError> {
-        let has_peers = || self.with_view(|view| view.topology.members().count() > 1);
+        let has_peers = || self.context.with_view(|view| view.topology.members().count() > 1);
         if self.context.rpc.is_some() || !has_peers() {
             return Ok(());
         }
-        self.count(|m| m.unavailable += 1);
+        self.context.count(|m| m.unavailable += 1);
         Err(CoordinatorError::Unavailable(Unavailable {
             consistency: request.serial,
             required: 1,
@@ -301,7 +331,7 @@ impl Coordinator {
     }
 
     async fn cas_turn(&self, request: &CasRequest) -> Result<Turn, CoordinatorError> {
-        let turn = self.cas.turns.take(request.table.id, &request.key);
+        let turn = self.turns.take(request.table.id, &request.key);
         let turn = runtime::timeout_at(request.deadline, turn).await;
         turn.map_err(|_| CoordinatorError::CasTimeout {
             tally: Tally {
@@ -320,12 +350,14 @@ impl Coordinator {
             return false;
         };
         let targets = WriteTargets::new(&route.map.tablet_of(token));
-        let mut others = targets.all().filter(|replica| *replica != self.this_replica(view));
+        let mut others = targets
+            .all()
+            .filter(|replica| *replica != self.context.this_replica(view));
         let is_only = targets.natural.len() == 1 && others.next().is_none();
         // At no level: a truncation, a fence, or a lost sstable.
         let is_withdrawn = store.reads_here.get() == 0 || store.writes_here.get() == 0;
         let is_quiet =
-            self.cas.acceptor.is_quiet(&self.context.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
+            self.acceptor.is_quiet(&self.context.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
         is_only && !is_withdrawn && is_quiet
     }
 
@@ -338,7 +370,7 @@ impl Coordinator {
         let tablet = route.map.tablet_of(token);
         [request.serial, request.commit].into_iter().all(|level| {
             let requirement = route.write_requirement(level, &tablet, &view.locality);
-            let alone = requirement.count([self.this_replica(view)], &view.locality);
+            let alone = requirement.count([self.context.this_replica(view)], &view.locality);
             requirement.is_sufficient(&alone).is_ok()
         })
     }
@@ -349,7 +381,7 @@ impl Coordinator {
         turn: &Turn,
         decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
     ) -> Result<Alone, CoordinatorError> {
-        let (view, token) = (self.view(), token_of(&request.key));
+        let (view, token) = (self.context.view(), token_of(&request.key));
         let store = self.context.shard.store(request.table.id);
         let Some(tablet) = store.and_then(|store| store.tablet(token)) else {
             return Ok(Alone::Quorum);
@@ -455,8 +487,8 @@ impl Coordinator {
                 Ok(true) => return Ok(Alone::Quorum),
                 Ok(false) | Err(_) => return Ok(Alone::Again),
             }
-            if self.refuses_here(&store, &mutation) {
-                self.require_for_decision(view, bytes, [Consistency::One; 2])?;
+            if self.context.refuses_here(&store, &mutation) {
+                self.writes.require_for_decision(view, bytes, [Consistency::One; 2])?;
             }
             if aside.is_none() && is_long_alone(&store, &mutation) {
                 let merged = self.context.shard.merge_aside(&[(store, token, mutation)]).await;
@@ -487,7 +519,7 @@ impl Coordinator {
             };
             let place = written.map_err(|e| self.failed_alone(request, e))?;
             turn.wrote(place.position);
-            self.cas.acceptor.decided_alone(place);
+            self.acceptor.decided_alone(place);
             return Ok(Alone::Decided(true));
         }
     }
@@ -507,7 +539,7 @@ impl Coordinator {
             received: 0,
             block_for: 1,
         };
-        let failures = self.with_view(|view| vec![(Self::address(view, view.me), 0)]);
+        let failures = self.context.with_view(|view| vec![(view.address(view.me), 0)]);
         let reason = error.to_string();
         match error {
             ReplicaError::Overloaded(_) => CoordinatorError::Overloaded(format!("{reason}.")),

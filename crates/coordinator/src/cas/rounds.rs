@@ -36,9 +36,9 @@ use crate::cas::asking::{Asking, Partition};
 use crate::cas::contention::QueueTurn;
 use crate::cas::learn::{Learning, Unlearned};
 use crate::cas::message::{PaxosAnswer, Phase, Reads};
-use crate::cas::{CasRead, CasRequest, Decision, ReadResult};
+use crate::cas::{Cas, CasRead, CasRequest, Decision, ReadResult};
 use crate::message::{Answer, Extent, ReadCommand};
-use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, trace};
+use crate::{ClusterView, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, trace};
 
 /// The longest pause after a round that fell short of a quorum.
 const BACKOFF_MAX: Duration = Duration::from_millis(200);
@@ -101,7 +101,7 @@ struct Prepared {
 
 /// How a proposal fared.
 struct Attempt<'r> {
-    coordinator: &'r Rc<Coordinator>,
+    cas: &'r Rc<Cas>,
     request: &'r CasRequest,
     group: Group,
     leader: Leader,
@@ -117,8 +117,8 @@ struct Attempt<'r> {
     last_tally: Tally,
 }
 
-impl Coordinator {
-    /// Compare and set, decided by a quorum: see [`Coordinator::cas`].
+impl Cas {
+    /// Compare and set, decided by a quorum: see [`Cas::compare_and_set`].
     ///
     /// # Errors
     /// When too few replicas live or answer in time; see the module.
@@ -128,21 +128,21 @@ impl Coordinator {
         decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
     ) -> Result<bool, CoordinatorError> {
         let group = self.group(request)?;
-        self.count(|m| m.cas += 1);
+        self.context.count(|m| m.cas += 1);
         let result = Attempt::new(self, request, group).run(decide).await;
         match &result {
-            Err(CoordinatorError::CasUnknown { .. }) => self.count(|m| {
+            Err(CoordinatorError::CasUnknown { .. }) => self.context.count(|m| {
                 m.cas_unknown += 1;
                 m.timeouts += 1;
             }),
-            Err(CoordinatorError::CasTimeout { .. }) => self.count(|m| m.timeouts += 1),
+            Err(CoordinatorError::CasTimeout { .. }) => self.context.count(|m| m.timeouts += 1),
             _ => {}
         }
         result
     }
 
     fn group(&self, request: &CasRequest) -> Result<Group, CoordinatorError> {
-        let view = self.view();
+        let view = self.context.view();
         let unknown =
             || CoordinatorError::Internal(format!("table {} is not in the cluster's map", request.table.name));
         let route = view.route(request.table.id).ok_or_else(unknown)?;
@@ -158,7 +158,7 @@ impl Coordinator {
         let replicas: SmallVec<[Replica; 6]> = best.live().iter().chain(more).filter(is_asked).copied().collect();
         requirement
             .is_sufficient(&requirement.count(replicas.iter().copied(), &view.locality))
-            .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
+            .inspect_err(|_| self.context.count(|m| m.unavailable += 1))?;
         let mut acks = Acks::new(requirement.clone(), Counts::default());
         let is_not_enough = |r: &&Replica| {
             let before = acks.is_satisfied();
@@ -179,13 +179,13 @@ impl Coordinator {
 
     /// How long a quorum is waited for before more replicas are asked.
     fn patience(&self) -> Duration {
-        (self.cas.phase_usual.get() * PATIENCE).clamp(PATIENCE_MIN, PATIENCE_MAX)
+        (self.phase_usual.get() * PATIENCE).clamp(PATIENCE_MIN, PATIENCE_MAX)
     }
 
     /// An acceptor answered after this long.
     fn answered_after(&self, took: Duration) {
-        let usual = self.cas.phase_usual.get();
-        self.cas.phase_usual.set((usual * 7 + took) / 8);
+        let usual = self.phase_usual.get();
+        self.phase_usual.set((usual * 7 + took) / 8);
     }
 }
 
@@ -215,9 +215,9 @@ fn tally(acks: &Acks) -> Tally {
 }
 
 impl<'r> Attempt<'r> {
-    fn new(coordinator: &'r Rc<Coordinator>, request: &'r CasRequest, group: Group) -> Self {
+    fn new(cas: &'r Rc<Cas>, request: &'r CasRequest, group: Group) -> Self {
         Self {
-            coordinator,
+            cas,
             request,
             leader: Leader::new(runtime::wall_clock_us() - i64::from(proposal_life(&request.table)) * 1_000_000),
             contentions: 0,
@@ -299,8 +299,7 @@ impl<'r> Attempt<'r> {
                     }
                     Ok((Decision::Write(value), _)) => {
                         let levels = [serial_read_level(self.request.serial), self.request.commit];
-                        self.coordinator
-                            .require_for_decision(&self.group.view, &value, levels)?;
+                        self.cas.writes.require_for_decision(&self.group.view, &value, levels)?;
                         (self.leader.propose(ballot, &value), true)
                     }
                     Ok((Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _)) => return Ok(false),
@@ -315,7 +314,7 @@ impl<'r> Attempt<'r> {
                 self.learn(proposal, self.request.commit).await?;
                 return Ok(true);
             }
-            self.coordinator.count(|m| m.cas_finished += 1);
+            self.cas.context.count(|m| m.cas_finished += 1);
             let level = serial_read_level(self.request.serial);
             // The next round finds out how far that went.
             if let Err(error) = self.learn(proposal, level).await {
@@ -326,21 +325,21 @@ impl<'r> Attempt<'r> {
 
     /// Takes a turn with other coordinators if the partition is contended. From then on others should not come before.
     async fn turn(&mut self) -> Option<QueueTurn> {
-        let (coordinator, request) = (self.coordinator, self.request);
+        let (cas, request) = (self.cas, self.request);
         let partition = (request.table.id, &request.key[..]);
-        if !coordinator.cas.contention.is_contended(partition.0, partition.1) {
+        if !cas.contention.is_contended(partition.0, partition.1) {
             return None;
         }
         let Group { view, queue, .. } = &self.group;
-        let turn = coordinator.take_turn(view, *queue, partition, request.deadline).await?;
-        let more = coordinator.timeouts().cas_contention;
+        let turn = cas.take_turn(view, *queue, partition, request.deadline).await?;
+        let more = cas.context.timeouts().cas_contention;
         self.contention_deadline = self.contention_deadline.max(runtime::now() + more);
         Some(turn)
     }
 
     /// A ballot later than all that this shard has taken, and all that this statement has met.
     fn ballot(&self) -> Ballot {
-        let last = &self.coordinator.cas.last_ballot_us;
+        let last = &self.cas.last_ballot_us;
         let next = runtime::wall_clock_us().max(last.get().saturating_add(1));
         last.set(next);
         // A timestamp that one partition has far in the future is no reason for others to go there.
@@ -348,7 +347,7 @@ impl<'r> Attempt<'r> {
         Ballot {
             timestamp_us,
             node: self.group.view.me.0,
-            shard: u16::try_from(self.coordinator.context.shard.id().0).expect("a node has at most 256 shards"),
+            shard: u16::try_from(self.cas.context.shard.id().0).expect("a node has at most 256 shards"),
             unique: (runtime::random_u64() >> 32) as u32,
         }
     }
@@ -359,7 +358,7 @@ impl<'r> Attempt<'r> {
 
     fn partition(&self) -> Partition<'_> {
         Partition {
-            coordinator: self.coordinator,
+            cas: self.cas,
             view: &self.group.view,
             table: self.request.table.id,
             key: &self.request.key,
@@ -394,7 +393,7 @@ impl<'r> Attempt<'r> {
         ask(self, &mut asking, 0..quorum);
         let mut all_are_asked = quorum == replicas.len();
         let mut began = runtime::now();
-        let more_at = began + self.coordinator.patience();
+        let more_at = began + self.cas.patience();
         let mut reasons: Vec<String> = Vec::new();
         while !acks.is_satisfied() {
             let until = if all_are_asked { deadline } else { more_at.min(deadline) };
@@ -417,7 +416,7 @@ impl<'r> Attempt<'r> {
                     return Err(QuorumShortfall::Refused(promised));
                 }
                 Ok(answer) => {
-                    self.coordinator.answered_after(at.saturating_duration_since(began));
+                    self.cas.answered_after(at.saturating_duration_since(began));
                     let number = replicas.iter().position(|other| *other == replica);
                     take(number.expect("it was asked"), answer);
                     acks.ack(replica.node, datacenter);
@@ -430,7 +429,7 @@ impl<'r> Attempt<'r> {
                     return Err(QuorumShortfall::Stale(reason));
                 }
                 Err(error) => {
-                    let name = Coordinator::names(&self.group.view, std::iter::once(replica));
+                    let name = self.group.view.names(std::iter::once(replica));
                     reasons.push(error.about(&name));
                 }
             }
@@ -446,7 +445,8 @@ impl<'r> Attempt<'r> {
             }
         }
         self.last_tally = tally(&acks);
-        self.coordinator
+        self.cas
+            .context
             .tell_answered(&self.group.view, "phase", self.request.serial, &answered);
         Ok(())
     }
@@ -497,7 +497,7 @@ impl<'r> Attempt<'r> {
         self.quorum(phase, take).await?;
         trace::note(|| "A quorum promised the ballot".to_owned());
         if !digests_agree {
-            self.coordinator.count(|m| m.digest_mismatches += 1);
+            self.cas.context.count(|m| m.digest_mismatches += 1);
         }
         let found = data.filter(|answers| digests_agree && answers.len() == request.reads.len());
         Ok(Prepared { round, found })
@@ -516,7 +516,7 @@ impl<'r> Attempt<'r> {
                 Some((_, Err(TargetError::Silent), _)) | None => return Err(QuorumShortfall::Silent),
                 Some((_, Err(TargetError::Stale(reason)), _)) => return Err(QuorumShortfall::Stale(reason)),
                 Some((replica, Err(error), _)) => {
-                    let name = Coordinator::names(&self.group.view, std::iter::once(replica));
+                    let name = self.group.view.names(std::iter::once(replica));
                     return Err(QuorumShortfall::Failed(error.about(&name)));
                 }
             }
@@ -602,7 +602,7 @@ impl<'r> Attempt<'r> {
     ) -> Result<ReplicatedRead, CoordinatorError> {
         let (request, view) = (self.request, &self.group.view);
         let (level, now) = (serial_read_level(request.serial), request.now);
-        let read = ReplicatedRead::begin(self.coordinator, view, &request.table, level, extent, now, stretch)?;
+        let read = ReplicatedRead::begin(&self.cas.reads, view, &request.table, level, extent, now, stretch)?;
         Ok(read.merging(round.replicas()))
     }
 
@@ -631,13 +631,13 @@ impl<'r> Attempt<'r> {
     /// as stale, it is sent again in the newer view, to the replicas of that view. If the table was truncated since
     /// then, the truncation has removed the decision, which is as good as learned.
     async fn learn(&self, proposal: Proposal, level: Consistency) -> Result<(), CoordinatorError> {
-        let (coordinator, table) = (self.coordinator, self.request.table.id);
+        let (cas, table) = (self.cas, self.request.table.id);
         let timed_out = |error| {
-            coordinator.count(|m| m.timeouts += 1);
+            cas.context.count(|m| m.timeouts += 1);
             Err(error)
         };
         trace::note(|| format!("Writing the decision to all replicas, at {level}"));
-        let deadline = runtime::now() + coordinator.timeouts().write;
+        let deadline = runtime::now() + cas.context.timeouts().write;
         let accepted = &self.group.replicas[..self.group.quorum];
         let mut view = Arc::clone(&self.group.view);
         loop {
@@ -646,7 +646,7 @@ impl<'r> Attempt<'r> {
                 Err(Unlearned::Silent(error)) => return timed_out(error),
                 Err(Unlearned::Stale(error)) => error,
             };
-            let Some(newer) = coordinator.newer_view(&view, deadline).await else {
+            let Some(newer) = cas.context.newer_view(&view, deadline).await else {
                 return timed_out(again);
             };
             if newer.truncated_at(table) > view.truncated_at(table) {
@@ -667,25 +667,17 @@ impl<'r> Attempt<'r> {
         level: Consistency,
         deadline: Instant,
     ) -> Result<(), Unlearned> {
-        let coordinator = self.coordinator;
+        let cas = self.cas;
         let route = view.route(self.request.table.id).expect("the table is in the view");
         let tablet = route.map.tablet_of(self.group.token);
         let targets = WriteTargets::new(&tablet);
         let requirement = route.write_requirement(level, &tablet, &view.locality);
-        let (live, dead): (Replicas, Replicas) = targets.all().partition(|r| coordinator.is_live(r.node));
+        let (live, dead): (Replicas, Replicas) = targets.all().partition(|r| cas.context.is_live(r.node));
         let (live, dead) = self.without_full(view, (live, dead), proposal, &requirement);
         let counts = requirement.count(live.iter().copied(), &view.locality);
         let acks = (level, Acks::new(requirement, counts));
         let replicas = (&live[..], &dead[..], accepted);
-        let learning = Learning::begin(
-            coordinator,
-            view,
-            self.request,
-            proposal.clone(),
-            acks,
-            replicas,
-            deadline,
-        );
+        let learning = Learning::begin(cas, view, self.request, proposal.clone(), acks, replicas, deadline);
         learning.answered().await
     }
 
@@ -698,13 +690,12 @@ impl<'r> Attempt<'r> {
         proposal: &Proposal,
         requirement: &Requirement,
     ) -> (Replicas, Replicas) {
-        let coordinator = self.coordinator;
+        let context = &self.cas.context;
         let grows = proposal.value().and_then(Mutation::new);
-        if !grows.is_some_and(|mutation| coordinator.grows(mutation.table, &mutation)) {
+        if !grows.is_some_and(|mutation| context.grows(mutation.table, &mutation)) {
             return (live, dead);
         }
-        let (with_room, full): (Replicas, Replicas) =
-            live.iter().copied().partition(|r| coordinator.takes_growth(r.node));
+        let (with_room, full): (Replicas, Replicas) = live.iter().copied().partition(|r| context.takes_growth(r.node));
         if requirement
             .is_sufficient(&requirement.count(with_room.iter().copied(), &view.locality))
             .is_ok()
@@ -725,12 +716,9 @@ impl<'r> Attempt<'r> {
                     left = left.min(self.contention_deadline.saturating_duration_since(runtime::now()));
                 }
                 let request = self.request;
-                self.coordinator
-                    .cas
-                    .contention
-                    .met_others(request.table.id, &request.key);
+                self.cas.contention.met_others(request.table.id, &request.key);
                 self.contentions = self.contentions.saturating_add(1);
-                self.coordinator.count(|m| m.cas_contentions += 1);
+                self.cas.context.count(|m| m.cas_contentions += 1);
                 self.floor_us = self.floor_us.max(promised.timestamp_us);
                 "others are decided first".to_owned()
             }
@@ -738,7 +726,7 @@ impl<'r> Attempt<'r> {
             QuorumShortfall::Failed(reason) => reason,
             QuorumShortfall::Stale(reason) => {
                 let (view, deadline) = (Arc::clone(&self.group.view), self.request.deadline);
-                if self.coordinator.newer_view(&view, deadline).await.is_some() {
+                if self.cas.context.newer_view(&view, deadline).await.is_some() {
                     return self.regroup();
                 }
                 left = Duration::ZERO;
@@ -746,7 +734,8 @@ impl<'r> Attempt<'r> {
             }
         };
         if self
-            .coordinator
+            .cas
+            .context
             .with_view(|view| view.version > self.group.view.version)
         {
             self.regroup()?;
@@ -771,12 +760,12 @@ impl<'r> Attempt<'r> {
 
     /// What replicas are called in traces.
     fn names(&self, replicas: &[Replica]) -> String {
-        Coordinator::names(&self.group.view, replicas.iter().copied())
+        self.group.view.names(replicas.iter().copied())
     }
 
     /// Continues with the participants in the newest view of the cluster.
     fn regroup(&mut self) -> Result<(), CoordinatorError> {
-        let is_truncated = self.coordinator.with_view(|view| {
+        let is_truncated = self.cas.context.with_view(|view| {
             let table = self.request.table.id;
             view.truncated_at(table) > self.group.view.truncated_at(table)
         });
@@ -784,7 +773,7 @@ impl<'r> Attempt<'r> {
             // The replicas that accepted it have forgotten it, and a client may have seen it before that.
             return Err(self.unknown("the table was truncated meanwhile"));
         }
-        match self.coordinator.group(self.request) {
+        match self.cas.group(self.request) {
             Ok(group) => self.group = group,
             // That they are too few says that nothing happened, which is not known any more.
             Err(error) if self.leader.may_happen() => return Err(self.unknown(&error.to_string())),

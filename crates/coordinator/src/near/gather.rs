@@ -12,7 +12,7 @@ use runtime::{Instant, Notify, Semaphore, ShardId};
 use topology::{Consistency, Replica};
 
 use super::message::{decode_answer, encode_request};
-use super::{Span, StepFound, Work, step};
+use super::{NearWork, Span, StepFound, Work, step};
 use crate::fence::Stamp;
 use crate::{ClusterView, Coordinator, Spread, Verb, trace};
 
@@ -145,12 +145,12 @@ impl<W: Work> Gathering<W> {
     }
 }
 
-impl Coordinator {
+impl NearWork {
     /// Has work done by the shards that have the tokens, at a level, and returns what they find.
     ///
     /// # Errors
     /// Of the work itself; of the last reader of some tokens, when no other could do it.
-    pub async fn near<W: Work>(
+    pub async fn run<W: Work>(
         self: &Rc<Self>,
         work: W,
         spread: Spread,
@@ -161,7 +161,7 @@ impl Coordinator {
             for_peers: work.encode(),
             work,
             level,
-            view: self.view(),
+            view: self.context.view(),
             block_for: spread.block_for,
             found: RefCell::new(spread.shares.iter().map(|_| None).collect()),
             done: RefCell::new(vec![false; spread.shares.len()]),
@@ -196,7 +196,7 @@ impl Coordinator {
     }
 
     fn step_deadline(&self) -> Instant {
-        runtime::now() + self.context.timeouts.get().range
+        runtime::now() + self.context.timeouts().range
     }
 
     /// Gives each task to the next of its readers; to this shard when there is none left.
@@ -208,14 +208,13 @@ impl Coordinator {
         }
         for (reader, tasks) in by_reader {
             trace::note(|| {
-                let reader =
-                    reader.map_or_else(|| "this shard".to_owned(), |reader| Self::name(&gathering.view, reader));
+                let reader = reader.map_or_else(|| "this shard".to_owned(), |reader| gathering.view.name(reader));
                 format!("{} {} ranges of tokens on {reader}", W::ACTIVITY, tasks.len())
             });
-            let (coordinator, gathering) = (self.clone(), gathering.clone());
+            let (near, gathering) = (self.clone(), gathering.clone());
             let worker: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
                 let permit = gathering.permits.acquire(1).await;
-                coordinator.work_off(&gathering, reader, tasks, deadline).await;
+                near.work_off(&gathering, reader, tasks, deadline).await;
                 drop(permit);
             });
             drop(runtime::spawn(trace::carried(worker)));
@@ -280,11 +279,11 @@ impl Coordinator {
             block_for,
             ..
         } = gathering;
-        let me = self.this_replica(view);
+        let me = self.context.this_replica(view);
         let replica = reader.unwrap_or(me);
         let silent = || W::Error::from(self.spread_timeout(view, *level, *block_for, &[replica]));
         if replica == me {
-            let step = step(self, work, &spans, timeout);
+            let step = step(&self.context, work, &spans, timeout);
             return runtime::timeout(timeout, step).await.map_err(|_| silent())?;
         }
         if replica.node == me.node && u32::from(replica.shard) >= runtime::shard_count() {
@@ -295,7 +294,7 @@ impl Coordinator {
         if replica.node == me.node {
             let work = work.clone();
             let step = trace::submit(ShardId(u32::from(replica.shard)), move || async move {
-                step(&Self::local(), &work, &spans, timeout).await
+                step(&Coordinator::local().context, &work, &spans, timeout).await
             });
             return runtime::timeout(timeout, step).await.map_err(|_| silent())?;
         }
@@ -306,6 +305,7 @@ impl Coordinator {
         // The other node reads by its own view, at the request's level.
         Stamp::of_tables(view, std::iter::empty()).sign(&mut body);
         let answer = self
+            .context
             .call(view, replica, Verb::Near, body, runtime::now() + timeout)
             .await;
         let failed = |reason: &str| W::Error::from(self.spread_failure(view, *level, *block_for, replica, reason));

@@ -24,7 +24,7 @@ use topology::{Consistency, Unavailable};
 use types::Token;
 
 use super::{Malformed, ResumePoint, Span, StepFound, Work, step};
-use crate::{Coordinator, CoordinatorError, Tally};
+use crate::{Context, CoordinatorError, Tally};
 
 /// The format of requests.
 const REQUEST_FORMAT: u8 = 1;
@@ -132,7 +132,7 @@ pub fn decode_request(body: &[u8]) -> Result<(&[u8], Duration, Vec<Span>), Malfo
 }
 
 /// Does a step that another node asks for; the answer to it.
-pub(super) async fn serve<W: Work>(coordinator: &Coordinator, body: &[u8]) -> Vec<u8> {
+pub(super) async fn serve<W: Work>(context: &Context, body: &[u8]) -> Vec<u8> {
     let refused = |reason: String| {
         let mut out = vec![ANSWER_FORMAT, 1];
         W::put_error(&W::refused(reason), &mut out);
@@ -145,7 +145,7 @@ pub(super) async fn serve<W: Work>(coordinator: &Coordinator, body: &[u8]) -> Ve
         Ok(work) => work,
         Err(reason) => return refused(reason),
     };
-    encode_answer(&step(coordinator, &work, &spans, timeout).await, &work)
+    encode_answer(&step(context, &work, &spans, timeout).await, &work)
 }
 
 /// A shard's answer about work.

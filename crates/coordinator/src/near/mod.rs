@@ -1,10 +1,10 @@
 //! Work that runs near the data: the shards that have the rows work, all at once, and only what they find travels.
 //!
-//! The work is cut into spans of tokens ([`Coordinator::spread`]). Each shard that reads some is asked for its spans in
+//! The work is cut into spans of tokens ([`NearWork::spread`]). Each shard that reads some is asked for its spans in
 //! steps: an answer has what was found in the spans that are done, and how far the next one is. What is found in one
 //! span is joined in token order. Every step has `range_request_timeout` to be answered in, however many there are: a
 //! large table takes its time, and an error comes that long after the last progress. When the future of
-//! [`Coordinator::near`] is dropped, because the client left or the statement's time is up, no shard is asked again.
+//! [`NearWork::run`] is dropped, because the client left or the statement's time is up, no shard is asked again.
 //!
 //! A replica that fails, or does not answer in its part of that time, is skipped: its spans continue at the next
 //! replica from where they were, and last of all here, whose error the client receives.
@@ -19,9 +19,11 @@ mod gather;
 mod message;
 pub(crate) mod spread;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use mutation::Bound;
@@ -29,7 +31,7 @@ use runtime::Instant;
 use stdx::bytes::{Reader, Truncated};
 use types::Token;
 
-use crate::{Coordinator, CoordinatorError};
+use crate::{Context, Coordinator, CoordinatorError};
 
 pub use gather::{Near, ResultLimits};
 pub use message::{decode_answer, encode_answer, get_replicas_error, put_replicas_error};
@@ -157,18 +159,21 @@ pub struct StepFound<F> {
 /// Answers requests of other nodes for a kind of work.
 type Server = Box<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>>>>>;
 
-/// The kinds of work that this shard does.
-#[derive(Default)]
-pub(crate) struct Servers(BTreeMap<u8, Server>);
+/// The work near the data that one shard has done by others, and does for them.
+pub struct NearWork {
+    context: Rc<Context>,
+    /// What this shard does for other nodes, by kind.
+    servers: RefCell<BTreeMap<u8, Server>>,
+}
 
 /// Works on spans one after the other, as many as there is time for, and something of the first at least.
 async fn step<W: Work>(
-    coordinator: &Coordinator,
+    context: &Context,
     work: &W,
     spans: &[Span],
     timeout: Duration,
 ) -> Result<StepFound<W::Output>, W::Error> {
-    coordinator.count(|m| m.aggregate_parts += 1);
+    context.count(|m| m.aggregate_parts += 1);
     let time = StepTime {
         until: runtime::now() + STEP_MAX.min(timeout / 4),
         round: timeout / 2,
@@ -188,19 +193,26 @@ async fn step<W: Work>(
     Ok(StepFound { done, begun: None })
 }
 
-impl Coordinator {
+impl NearWork {
+    pub(crate) fn new(context: Rc<Context>) -> Self {
+        Self {
+            context,
+            servers: RefCell::default(),
+        }
+    }
+
     /// Has this shard do a kind of work for other nodes.
-    pub fn serve_near<W: Work>(&self) {
+    pub fn serve<W: Work>(&self) {
         let serve = |body: Vec<u8>| -> Pin<Box<dyn Future<Output = Vec<u8>>>> {
-            Box::pin(async move { message::serve::<W>(&Self::local(), &body).await })
+            Box::pin(async move { message::serve::<W>(&Coordinator::local().context, &body).await })
         };
-        self.near.borrow_mut().0.insert(W::KIND, Box::new(serve));
+        self.servers.borrow_mut().insert(W::KIND, Box::new(serve));
     }
 
     /// The answer of this shard to a request of another node for work; None when it does not do such work.
-    pub(crate) fn near_here(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
+    pub(crate) fn answer(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
         let kind = message::kind_of(body)?;
-        let servers = self.near.borrow();
-        servers.0.get(&kind).map(|serve| serve(body.to_vec()))
+        let servers = self.servers.borrow();
+        servers.get(&kind).map(|serve| serve(body.to_vec()))
     }
 }

@@ -12,7 +12,8 @@ use schema::TableId;
 use topology::{Consistency, Replica, ReplicaList};
 use types::Token;
 
-use crate::{ClusterView, Coordinator, CoordinatorError};
+use super::NearWork;
+use crate::{ClusterView, CoordinatorError};
 
 /// The most pieces for each shard that takes part.
 const PIECES_OF_SHARD: u64 = 2;
@@ -39,7 +40,7 @@ pub struct Spread {
     pub block_for: u16,
 }
 
-impl Coordinator {
+impl NearWork {
     /// Cuts `(after, to]` of a table into shares for those that read it at a level. None: the table is each node's own.
     ///
     /// # Errors
@@ -58,7 +59,7 @@ impl Coordinator {
         let liveness = self.context.liveness.borrow();
         let mut pieces = Vec::new();
         let mut shards: Vec<Replica> = Vec::new();
-        for (start, end) in Self::pieces(view, table, after, to) {
+        for (start, end) in view.pieces(table, after, to) {
             let tablet = route.map.tablet_of(end);
             let requirement = route.requirement(level, &tablet, &view.locality);
             let mut live: ReplicaList = tablet.read_replicas().into();
@@ -66,7 +67,7 @@ impl Coordinator {
             let counts = requirement.count(live.iter().copied(), &view.locality);
             requirement
                 .is_sufficient(&counts)
-                .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
+                .inspect_err(|_| self.context.count(|m| m.unavailable += 1))?;
             let is_near = |replica: &Replica| view.locality.datacenter(replica.node) == here;
             if live.iter().any(is_near) {
                 live.retain(|replica| is_near(replica));
@@ -120,7 +121,7 @@ impl Coordinator {
         block_for: u16,
         silent: &[Replica],
     ) -> CoordinatorError {
-        self.count(|m| m.timeouts += 1);
+        self.context.count(|m| m.timeouts += 1);
         CoordinatorError::ReadTimeout {
             tally: crate::Tally {
                 consistency: level,
@@ -128,7 +129,7 @@ impl Coordinator {
                 block_for,
             },
             data_present: false,
-            missing: Self::names(view, silent.iter().copied()),
+            missing: view.names(silent.iter().copied()),
         }
     }
 
@@ -141,7 +142,7 @@ impl Coordinator {
         replica: Replica,
         reason: &str,
     ) -> CoordinatorError {
-        let name = Self::names(view, std::iter::once(replica));
+        let name = view.names(std::iter::once(replica));
         CoordinatorError::ReadFailure {
             tally: crate::Tally {
                 consistency: level,
@@ -149,7 +150,7 @@ impl Coordinator {
                 block_for,
             },
             data_present: false,
-            failures: vec![(Self::address(view, replica.node), 0)],
+            failures: vec![(view.address(replica.node), 0)],
             reason: format!("{name}: {reason}"),
         }
     }

@@ -5,6 +5,7 @@
 mod row;
 mod shards;
 mod source;
+mod write;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,11 +17,12 @@ use types::Token;
 use types::token::KeyHash;
 
 use crate::service::ReplicaError;
-use crate::{Coordinator, Stretch};
+use crate::{Context, Stretch};
 
 pub use row::{LoadedRow, OwnRow, OwnTable};
 pub use shards::{TokenOwners, on_metadata_shard, on_shard};
 pub use source::OwnSource;
+pub use write::Unsynced;
 
 /// What this shard has of an extent, block by block.
 pub struct OwnRead {
@@ -43,17 +45,26 @@ impl From<Stretch> for BlockLimits {
     }
 }
 
-impl Coordinator {
+/// What this shard has, and which other shards of this node have the rest.
+pub struct Own {
+    context: Rc<Context>,
+}
+
+impl Own {
+    pub(crate) fn new(context: Rc<Context>) -> Self {
+        Self { context }
+    }
+
     /// Finds a partition that is to be read from this shard.
     ///
     /// # Errors
     /// When this shard does not have the table or the token.
-    pub fn own_partition<'k>(
+    pub fn partition<'k>(
         &self,
         table: &Table,
         (token, key): (Token, &'k [u8]),
     ) -> Result<OwnPartition<'k>, ReplicaError> {
-        let store = self.own_store(table)?;
+        let store = self.store(table)?;
         let tablet = store.tablet(token).ok_or(ReplicaError::NotHere(token))?;
         store.metrics.note_read(key);
         let hash = KeyHash::of(key);
@@ -76,20 +87,20 @@ impl Coordinator {
     ///
     /// # Errors
     /// When this shard does not have the table.
-    pub fn read_own_tokens(
+    pub fn read_tokens(
         &self,
         table: &Arc<Table>,
         ((after, to), from): ((Token, Token), (Token, Vec<u8>)),
         stretch: Stretch,
         options: ReadOptions,
     ) -> Result<OwnRead, ReplicaError> {
-        let store = self.own_store(table)?;
+        let store = self.store(table)?;
         let (shard, extent) = ((&self.context.shard, &*store), (TokenRange { after, to }, from));
         let reader = ShardReader::of_tokens(shard, table.clone(), extent, stretch.into(), options);
         Ok(OwnRead { reader })
     }
 
-    fn own_store(&self, table: &Table) -> Result<Rc<TableStore>, ReplicaError> {
+    fn store(&self, table: &Table) -> Result<Rc<TableStore>, ReplicaError> {
         self.context
             .shard
             .store(table.id)
@@ -115,7 +126,7 @@ impl OwnPartition<'_> {
     /// When the token is no longer here.
     pub fn read(
         &self,
-        coordinator: &Coordinator,
+        own: &Own,
         table: &Arc<Table>,
         (slices, reversed): (Vec<ClusteringSlice>, bool),
         stretch: Stretch,
@@ -128,7 +139,7 @@ impl OwnPartition<'_> {
             reversed,
             limits: stretch.into(),
         };
-        let shard = (&coordinator.context.shard, &*self.store);
+        let shard = (&own.context.shard, &*self.store);
         let reader = ShardReader::of_partition(shard, table.clone(), read, options);
         let reader = reader.ok_or(ReplicaError::NotHere(self.token))?;
         Ok(OwnRead { reader })

@@ -8,8 +8,9 @@ use schema::{Table, TableId};
 use topology::Consistency;
 use types::Token;
 
+use super::Own;
 use crate::service::ReplicaError;
-use crate::{Coordinator, Levels};
+use crate::{Levels, Reads};
 
 /// A table, as far as this shard has it.
 pub struct OwnTable {
@@ -30,11 +31,11 @@ pub struct LoadedRow {
     cached: CachedRow,
 }
 
-impl Coordinator {
+impl Own {
     /// A table, if this shard has any of it.
     #[inline]
     #[must_use]
-    pub fn own_table(&self, table: TableId) -> Option<OwnTable> {
+    pub fn table(&self, table: TableId) -> Option<OwnTable> {
         self.context.shard.store(table).map(|store| OwnTable { store })
     }
 }
@@ -73,8 +74,8 @@ impl OwnRow {
     /// Whether this shard satisfies reads of the row at a level alone.
     #[inline]
     #[must_use]
-    pub fn satisfies(&self, coordinator: &Coordinator, (table, token): (TableId, Token), level: Consistency) -> bool {
-        coordinator.reads_here(&self.store, table, token, level)
+    pub fn satisfies(&self, own: &Own, (table, token): (TableId, Token), level: Consistency) -> bool {
+        own.reads_here(&self.store, table, token, level)
     }
 
     /// Runs `f` on the row and the deletion over it, if memory alone can answer for it; on None if nothing is known of
@@ -96,7 +97,7 @@ impl OwnRow {
     #[inline]
     pub fn read_plain<R>(
         &self,
-        coordinator: &Coordinator,
+        reads: &Reads,
         (table, row): (&Table, RowName<'_>),
         buffers: &mut RowBuffers,
         (now, has_digest): (u32, bool),
@@ -105,7 +106,7 @@ impl OwnRow {
         self.tablet.with_version(|version| {
             version.read_plain_row(table, row, buffers, |plain| {
                 let digest = match has_digest {
-                    true => coordinator.digest_of_row(table, row, &plain, now),
+                    true => reads.digest_of_row(table, row, &plain, now),
                     false => 0,
                 };
                 (f(plain.row, plain.partition), digest)
@@ -118,16 +119,11 @@ impl OwnRow {
     ///
     /// # Errors
     /// When a file cannot be read, or something of the token is missing.
-    pub async fn load(
-        self,
-        coordinator: &Coordinator,
-        table: &Table,
-        row: RowName<'_>,
-    ) -> Result<Option<LoadedRow>, ReplicaError> {
+    pub async fn load(self, own: &Own, table: &Table, row: RowName<'_>) -> Result<Option<LoadedRow>, ReplicaError> {
         let Self { store, tablet } = self;
         let version = tablet.version();
         store.metrics.note_row_read(version.sstables_for(row.hash));
-        let cache = coordinator.context.shard.cache.clone();
+        let cache = own.context.shard.cache.clone();
         let cached = version.load_row(table, &cache, row).await?;
         Ok(cached.map(|cached| LoadedRow {
             store,
@@ -144,14 +140,14 @@ impl LoadedRow {
     /// read in the general way.
     pub fn read<R>(
         &self,
-        coordinator: &Coordinator,
+        own: &Own,
         (table, level): (&Table, Consistency),
         row: RowName<'_>,
         wanted: &RowProjection<'_, impl Fn() -> Vec<u16>>,
         buffers: &mut RowBuffers,
         f: impl FnOnce(Option<RowView<'_>>, Tombstone) -> R,
     ) -> Option<R> {
-        let store = coordinator.context.shard.store(table.id)?;
+        let store = own.context.shard.store(table.id)?;
         let is_current = Rc::ptr_eq(&store, &self.store)
             && Levels::from_bits(store.reads_here.get()).contains(level)
             && Rc::ptr_eq(&self.tablet.version(), &self.version);

@@ -5,7 +5,7 @@ use runtime::{ShardId, Submitted};
 use schema::TableId;
 use types::Token;
 
-use crate::Coordinator;
+use super::Own;
 use crate::service::ReplicaError;
 
 /// Where the tokens of a part of a read are.
@@ -16,12 +16,12 @@ pub enum TokenOwners {
     Elsewhere(Vec<(u32, Token, Token)>),
 }
 
-impl Coordinator {
+impl Own {
     /// The shard of this node that has a token of a table, or would if the node had it.
     #[inline]
     #[must_use]
     pub fn owner(&self, table: TableId, token: Token) -> u32 {
-        let by_tablet = self.with_view(|view| view.shard_here(table, token));
+        let by_tablet = self.context.with_view(|view| view.shard_here(table, token));
         by_tablet.unwrap_or_else(|| types::token::shard_of(token, runtime::shard_count(), 0))
     }
 
@@ -40,7 +40,7 @@ impl Coordinator {
             return Ok(TokenOwners::Here);
         };
         let after = Token(first.0.saturating_sub(1));
-        let deadline = runtime::now() + self.timeouts().read;
+        let deadline = runtime::now() + self.context.timeouts().read;
         loop {
             let changed = store.admission_changed.notified();
             if store.covers(after, last) {
@@ -81,7 +81,7 @@ impl Coordinator {
     /// All tokens in order, cut where another shard of this node has them.
     fn shards_in_order(&self, table: TableId) -> Vec<(u32, TokenRange)> {
         let count = runtime::shard_count();
-        let Some(tablets) = self.with_view(|view| view.own_tablets(table)) else {
+        let Some(tablets) = self.context.with_view(|view| view.own_tablets(table)) else {
             return (0..count).map(|shard| (shard, shard_range(shard, count))).collect();
         };
         let mut pieces: Vec<(u32, TokenRange)> = Vec::new();
@@ -97,7 +97,7 @@ impl Coordinator {
 
     /// About how many partitions of a table this shard has, and of how many tokens.
     #[must_use]
-    pub fn own_density(&self, table: TableId) -> (u64, u128) {
+    pub fn density(&self, table: TableId) -> (u64, u128) {
         let Some(store) = self.context.shard.store(table) else {
             return (0, 0);
         };
@@ -113,13 +113,6 @@ impl Coordinator {
             });
         }
         (partitions, tokens)
-    }
-
-    /// This shard.
-    #[inline]
-    #[must_use]
-    pub fn shard_id(&self) -> ShardId {
-        self.context.shard.id()
     }
 }
 

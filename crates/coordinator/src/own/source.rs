@@ -8,9 +8,9 @@ use replica::{PartitionRead, ShardReader, Version};
 use schema::Table;
 use types::Token;
 
-use super::OwnRead;
+use super::{Own, OwnRead};
+use crate::Stretch;
 use crate::service::ReplicaError;
-use crate::{Coordinator, Stretch};
 
 /// A memtable or an sstable of the tablet that has a partition.
 pub struct OwnSource {
@@ -19,13 +19,13 @@ pub struct OwnSource {
     version: Rc<Version>,
 }
 
-impl Coordinator {
+impl Own {
     /// The sources that may have partitions of a token, by name; none when this shard does not have the token.
     ///
     /// # Errors
     /// When this shard does not have the table.
-    pub fn own_sources(&self, table: &Table, token: Token) -> Result<Vec<OwnSource>, ReplicaError> {
-        let Some(tablet) = self.own_store(table)?.tablet(token) else {
+    pub fn sources(&self, table: &Table, token: Token) -> Result<Vec<OwnSource>, ReplicaError> {
+        let Some(tablet) = self.store(table)?.tablet(token) else {
             return Ok(Vec::new());
         };
         let sources = tablet.version().by_source().into_iter();
@@ -40,7 +40,7 @@ impl OwnSource {
     #[must_use]
     pub fn read(
         &self,
-        coordinator: &Coordinator,
+        own: &Own,
         table: &Arc<Table>,
         (token, key): (Token, &[u8]),
         slice: ClusteringSlice,
@@ -53,7 +53,7 @@ impl OwnSource {
             reversed: false,
             limits: stretch.into(),
         };
-        let reader = ShardReader::of_version(&coordinator.context.shard, table.clone(), self.version.clone(), read);
+        let reader = ShardReader::of_version(&own.context.shard, table.clone(), self.version.clone(), read);
         OwnRead { reader }
     }
 }

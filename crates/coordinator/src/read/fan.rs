@@ -8,14 +8,14 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{self, Poll};
 
 use runtime::{Instant, ShardId, Sleep};
 use smallvec::SmallVec;
 use topology::Replica;
 
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator, TargetError, Verb, trace};
+use crate::{ClusterView, Context, Coordinator, TargetError, Verb, trace};
 
 /// A replica's answer: a value of this node, or the bytes that another node sent.
 pub(crate) enum Response<T> {
@@ -62,20 +62,20 @@ impl<T: 'static> Fan<T> {
     /// is waited for; the fan itself waits as long as [`Fan::next`] says.
     pub(crate) fn call(
         &mut self,
-        (coordinator, view): (&Coordinator, &ClusterView),
+        (context, view): (&Context, &ClusterView),
         replica: Replica,
         verb: Verb,
         body: Vec<u8>,
         until: Instant,
     ) {
-        let branch = match (&coordinator.context.rpc, view.peer(replica.node)) {
+        let branch = match (&context.rpc, view.peer(replica.node)) {
             (Some(rpc), Some(peer)) => {
                 let shard = u32::from(replica.shard);
                 let timeout = until.saturating_duration_since(runtime::now());
                 let call = rpc.call(&peer, shard, trace::purpose(verb), body, timeout);
                 Branch::There(call.without_timer())
             }
-            _ => Branch::Known(Some(Err(Coordinator::unreachable()))),
+            _ => Branch::Known(Some(Err(TargetError::without_connections()))),
         };
         self.push(replica, branch);
     }
@@ -103,7 +103,7 @@ impl<T: 'static> Fan<T> {
         poll_fn(|context| self.poll_next(until, context)).await
     }
 
-    fn poll_next(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
+    fn poll_next(&mut self, until: Instant, context: &mut task::Context<'_>) -> Poll<Option<Outcome<T>>> {
         for (replica, branch) in &mut self.branches {
             let result = match branch {
                 Branch::Here(work) => work

@@ -39,22 +39,58 @@ use types::Token;
 use types::token::token_of;
 
 use crate::fence::Stamp;
+use crate::handoff::Handoff;
 use crate::message::{Answer, Extent, ReadCommand};
 use crate::read::fan::{Fan, Response};
 use crate::read::latency::{Latencies, TableLatencies};
 use crate::write::dated::Deadline;
+use crate::write::deadlines::Flights;
 use crate::write::lasting::Lasting;
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, trace};
+use crate::{ClusterView, Context, CoordinatorError, Tally, TargetError, Verb, service, trace};
 
 /// What the table option `read_repair` says where a read leaves replicas as they are. What one read saw the next one at
 /// the same level may not see then.
 const NO_REPAIR: &str = "NONE";
 
 /// What reads of this shard share.
-#[derive(Default)]
-pub(crate) struct Reads {
-    pub(crate) latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
-    pub(crate) scratch: RefCell<point::Scratch>,
+pub struct Reads {
+    pub(crate) context: Rc<Context>,
+    flights: Rc<Flights>,
+    hints: Rc<Handoff>,
+    latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
+    scratch: RefCell<point::Scratch>,
+}
+
+impl Reads {
+    pub(crate) fn new(context: Rc<Context>, flights: Rc<Flights>, hints: Rc<Handoff>) -> Self {
+        Self {
+            context,
+            flights,
+            hints,
+            latencies: RefCell::default(),
+            scratch: RefCell::default(),
+        }
+    }
+
+    /// What reads of a table have taken here.
+    fn latencies_of(&self, table: &Table) -> Rc<TableLatencies> {
+        let option = &table.options.speculative_retry;
+        let mut latencies = self.latencies.borrow_mut();
+        match latencies.get(&table.id) {
+            Some(known) if known.option == *option => Rc::clone(known),
+            _ => {
+                let new = Rc::new(TableLatencies::new(option));
+                latencies.insert(table.id, Rc::clone(&new));
+                new
+            }
+        }
+    }
+
+    /// Forgets what reads of tables have taken that a view does not have.
+    pub(crate) fn forget_latencies(&self, view: &ClusterView) {
+        let mut latencies = self.latencies.borrow_mut();
+        latencies.retain(|table, _| view.route(*table).is_some());
+    }
 }
 
 /// How much of a read one round of requests asks for.
@@ -84,7 +120,7 @@ struct Unread {
 
 /// A read of one partition, or of tokens.
 pub struct ReplicatedRead {
-    coordinator: Rc<Coordinator>,
+    reads: Rc<Reads>,
     view: Arc<ClusterView>,
     table: Arc<Table>,
     /// One of those that are read: all of a piece have the same replicas.
@@ -129,7 +165,7 @@ impl ReplicatedRead {
     /// # Errors
     /// When the table has no replicas that live and are enough.
     pub fn new(
-        coordinator: &Rc<Coordinator>,
+        reads: &Rc<Reads>,
         view: &Arc<ClusterView>,
         table: &Arc<Table>,
         level: Consistency,
@@ -137,13 +173,13 @@ impl ReplicatedRead {
         now: u32,
         stretch: Stretch,
     ) -> Result<Self, CoordinatorError> {
-        let read = Self::begin(coordinator, view, table, level, extent, now, stretch)?;
+        let read = Self::begin(reads, view, table, level, extent, now, stretch)?;
         let live = read
             .requirement
             .count(read.targets.live().iter().copied(), &view.locality);
         read.requirement
             .is_sufficient(&live)
-            .inspect_err(|_| coordinator.count(|m| m.unavailable += 1))?;
+            .inspect_err(|_| reads.context.count(|m| m.unavailable += 1))?;
         Ok(read)
     }
 
@@ -162,7 +198,7 @@ impl ReplicatedRead {
     }
 
     pub(crate) fn begin(
-        coordinator: &Rc<Coordinator>,
+        reads: &Rc<Reads>,
         view: &Arc<ClusterView>,
         table: &Arc<Table>,
         level: Consistency,
@@ -172,7 +208,7 @@ impl ReplicatedRead {
     ) -> Result<Self, CoordinatorError> {
         let unknown = || CoordinatorError::Internal(format!("table {} is not in the cluster's map", table.name));
         let route = view.route(table.id).ok_or_else(unknown)?;
-        let timeouts = coordinator.timeouts();
+        let timeouts = reads.context.timeouts();
         let (mut pieces, mut is_range, mut round) = (VecDeque::new(), false, timeouts.read);
         let mut left = Some(extent);
         if let Some(Extent::Tokens { .. }) = &left {
@@ -186,12 +222,12 @@ impl ReplicatedRead {
         }
         let reversed = left.as_ref().is_some_and(Extent::is_reversed);
         let token = left.as_ref().map_or(Token(i64::MAX), token_in);
-        let liveness = coordinator.context.liveness.borrow();
+        let liveness = reads.context.liveness.borrow();
         let tablet = route.map.tablet_of(token);
         let targets = ReadTargets::new(&tablet, token, &view.locality, &liveness);
         let requirement = route.requirement(level, &tablet, &view.locality);
         Ok(Self {
-            coordinator: Rc::clone(coordinator),
+            reads: Rc::clone(reads),
             view: Arc::clone(view),
             table: Arc::clone(table),
             token,
@@ -212,7 +248,7 @@ impl ReplicatedRead {
             round,
             deadline: Deadline::USUAL,
             lasting: None,
-            latencies: coordinator.latencies_of(table),
+            latencies: reads.latencies_of(table),
             is_range,
             bypasses_cache: false,
             is_stale: false,
@@ -227,7 +263,7 @@ impl ReplicatedRead {
         let route =
             route.ok_or_else(|| CoordinatorError::Internal(format!("table {} was dropped", self.table.name)))?;
         let tablet = route.map.tablet_of(self.token);
-        let liveness = self.coordinator.context.liveness.borrow();
+        let liveness = self.reads.context.liveness.borrow();
         self.targets = ReadTargets::new(&tablet, self.token, &self.view.locality, &liveness);
         self.requirement = route.requirement(self.level, &tablet, &self.view.locality);
         self.left = Some(extent);
@@ -236,14 +272,14 @@ impl ReplicatedRead {
             .count(self.targets.live().iter().copied(), &self.view.locality);
         self.requirement
             .is_sufficient(&live)
-            .inspect_err(|_| self.coordinator.count(|m| m.unavailable += 1))?;
+            .inspect_err(|_| self.reads.context.count(|m| m.unavailable += 1))?;
         Ok(())
     }
 
     /// Continues with what is left of this piece, and with the pieces after it, in the newest view of the cluster.
     fn revise(&mut self, left: Extent) {
         self.is_stale = false;
-        self.view = self.coordinator.view();
+        self.view = self.reads.context.view();
         self.feeds.clear();
         self.spare.clear();
         let after = std::mem::take(&mut self.pieces);
@@ -336,7 +372,7 @@ impl ReplicatedRead {
             let Some(left) = left.filter(|_| self.is_stale) else {
                 return Err(error);
             };
-            if self.coordinator.newer_view(&self.view, until).await.is_none() {
+            if self.reads.context.newer_view(&self.view, until).await.is_none() {
                 return Err(error);
             }
             self.revise(left);
@@ -431,12 +467,12 @@ impl ReplicatedRead {
     }
 
     fn send(&self, fan: &mut Fan<Answer>, replica: Replica, command: ReadCommand<&Extent>) {
-        let coordinator = &self.coordinator;
+        let context = &self.reads.context;
         trace::note(|| {
             let what = if command.digest_only { "a digest" } else { "data" };
             format!(
                 "Asking {} for {what} of {}.{}",
-                Coordinator::name(&self.view, replica),
+                self.view.name(replica),
                 self.table.keyspace,
                 self.table.name
             )
@@ -445,21 +481,21 @@ impl ReplicatedRead {
         if replica.node != self.view.me {
             let mut body = command.encode();
             stamp.sign(&mut body);
-            fan.call((coordinator, &self.view), replica, Verb::Read, body, self.round_end());
-        } else if ShardId(u32::from(replica.shard)) == coordinator.context.shard.id() {
-            let (shard, command) = (Rc::clone(&coordinator.context.shard), command.owning());
+            fan.call((context, &self.view), replica, Verb::Read, body, self.round_end());
+        } else if ShardId(u32::from(replica.shard)) == context.shard.id() {
+            let (shard, command) = (Rc::clone(&context.shard), command.owning());
             fan.here(replica, async move { service::read(&shard, command, stamp).await });
         } else {
             let command = command.owning();
             fan.beside(replica, move |there| async move {
-                service::read(there.shard(), command, stamp).await
+                service::read(&there.context.shard, command, stamp).await
             });
         }
     }
 
     fn note_answer(&self, replica: Replica, response: &Result<Response<Answer>, TargetError>) {
         trace::note(|| {
-            let name = Coordinator::name(&self.view, replica);
+            let name = self.view.name(replica);
             match response {
                 Ok(_) => format!("Answer of {name}"),
                 Err(error) => format!("No answer of {}", error.about(&name)),
@@ -477,11 +513,11 @@ impl ReplicatedRead {
 
     /// Reads a stretch from one replica and compares it with the others'.
     async fn agree(&mut self, extent: &Extent, mut deadline: Instant) -> Result<(), CoordinatorError> {
-        self.coordinator.count(|m| m.reads += 1);
+        self.reads.context.count(|m| m.reads += 1);
         let began = runtime::now();
         let longest = self.round_end().saturating_duration_since(began);
-        let is_lasting = self.coordinator.is_lasting(longest);
-        self.lasting = is_lasting.then(|| Rc::new(Lasting::since(&self.coordinator, began)));
+        let is_lasting = self.reads.context.timeouts().is_lasting(longest);
+        self.lasting = is_lasting.then(|| Rc::new(Lasting::since(&self.reads.flights, began)));
         let mut speculates = self.latencies().delay().map(|delay| began + delay);
         let mut fan = Fan::new();
         let chosen = self.chosen();
@@ -512,13 +548,13 @@ impl ReplicatedRead {
             let until = speculates.map_or(deadline, |at| at.min(deadline));
             let Some((replica, response)) = fan.next(until).await else {
                 if runtime::now() >= deadline {
-                    self.coordinator.count(|m| m.timeouts += 1);
+                    self.reads.context.count(|m| m.timeouts += 1);
                     return Err(self.read_timeout(&acks, data.is_some(), &outstanding));
                 }
                 // Another replica may be faster than those that are waited for; whichever of them has the data.
                 speculates = None;
                 if let Some(more) = spare.pop_front() {
-                    self.coordinator.count(|m| m.speculations += 1);
+                    self.reads.context.count(|m| m.speculations += 1);
                     self.send(&mut fan, more, self.command(extent, false));
                     outstanding.push(more);
                 }
@@ -577,7 +613,8 @@ impl ReplicatedRead {
         }
         let (from, mut answer) = data.expect("the loop ends with data");
         let answered = Answered::of(std::iter::once(from).chain(digests.iter().map(|(replica, _)| *replica)));
-        self.coordinator
+        self.reads
+            .context
             .tell_answered(&self.view, "read", self.level, &answered);
         self.align(extent, &mut answer, &mut digests, deadline).await;
         self.latencies().record(runtime::now().saturating_duration_since(began));
@@ -599,9 +636,9 @@ impl ReplicatedRead {
         extent: &Extent,
         began: Instant,
     ) {
-        self.coordinator.count(|m| m.digest_mismatches += 1);
+        self.reads.context.count(|m| m.digest_mismatches += 1);
         self.lasting
-            .get_or_insert_with(|| Rc::new(Lasting::since(&self.coordinator, began)));
+            .get_or_insert_with(|| Rc::new(Lasting::since(&self.reads.flights, began)));
         let mut feeds = vec![self.feed(from, answer, extent.clone())];
         feeds.extend(digests.iter().map(|(replica, _)| Feed {
             replica: *replica,
@@ -688,7 +725,7 @@ impl ReplicatedRead {
         let mut acks = Acks::new(self.requirement.clone(), Counts::default());
         while !outstanding.is_empty() {
             let Some((replica, response)) = fan.next(deadline).await else {
-                self.coordinator.count(|m| m.timeouts += 1);
+                self.reads.context.count(|m| m.timeouts += 1);
                 return Err(self.read_timeout(&acks, true, &outstanding));
             };
             outstanding.retain(|other| *other != replica);
@@ -734,7 +771,7 @@ impl ReplicatedRead {
     /// Merges the next block of all feeds, and repairs those that lack some of it. None at the end.
     async fn reconcile(&mut self) -> Result<Option<PartitionBlock>, CoordinatorError> {
         self.lasting
-            .get_or_insert_with(|| Rc::new(Lasting::since(&self.coordinator, runtime::now())));
+            .get_or_insert_with(|| Rc::new(Lasting::since(&self.reads.flights, runtime::now())));
         while self
             .feeds
             .iter()
@@ -749,7 +786,8 @@ impl ReplicatedRead {
             return Ok(None);
         };
         let answered = Answered::of(self.feeds.iter().map(|feed| feed.replica));
-        self.coordinator
+        self.reads
+            .context
             .tell_answered(&self.view, "read of replicas that differ", self.level, &answered);
         let order = self.table.clustering_order.clone();
         let nearest = self
@@ -794,7 +832,7 @@ impl ReplicatedRead {
         CoordinatorError::ReadTimeout {
             tally: self.tally(acks),
             data_present,
-            missing: Coordinator::names(&self.view, missing.iter().copied()),
+            missing: self.view.names(missing.iter().copied()),
         }
     }
 
@@ -815,7 +853,7 @@ impl ReplicatedRead {
             let reached = self.targets.live().iter().filter(is_reached);
             let reached = self.requirement.count(reached.copied(), &self.view.locality);
             if let Err(unavailable) = self.requirement.is_sufficient(&reached) {
-                self.coordinator.count(|m| m.unavailable += 1);
+                self.reads.context.count(|m| m.unavailable += 1);
                 return unavailable.into();
             }
             // The others were enough, and did not answer.
@@ -829,16 +867,14 @@ impl ReplicatedRead {
         let reasons: Vec<String> = failed
             .clone()
             .map(|(replica, e)| {
-                let name = Coordinator::names(&self.view, std::iter::once(*replica));
+                let name = self.view.names(std::iter::once(*replica));
                 e.about(&name)
             })
             .collect();
         CoordinatorError::ReadFailure {
             tally: self.tally(acks),
             data_present,
-            failures: failed
-                .map(|(r, e)| (Coordinator::address(&self.view, r.node), e.code()))
-                .collect(),
+            failures: failed.map(|(r, e)| (self.view.address(r.node), e.code())).collect(),
             reason: reasons.join("; "),
         }
     }

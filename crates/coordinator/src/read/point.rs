@@ -25,11 +25,12 @@ use types::token::KeyHash;
 
 use crate::fence::Stamp;
 use crate::message::{Answer, PointCommand, digest_of_answer};
+use crate::read::Reads;
 use crate::read::digest::Digest;
 use crate::read::latency::TableLatencies;
 use crate::verbs::Verb;
 use crate::write::deadlines::{Expiring, FlightId};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError};
+use crate::{ClusterView, CoordinatorError, Tally, TargetError};
 
 /// The outcome of a read that other replicas were to confirm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,14 +75,14 @@ impl PointRead {
     }
 }
 
-impl Coordinator {
+impl Reads {
     /// How a row is read at a level, if this shard is the replica to read it from. None: in the general way.
     #[must_use]
     pub fn begin_point(&self, table: TableId, token: Token, level: Consistency) -> Option<PointRead> {
         let store = self.context.shard.store(table)?;
         let view = self.context.view.borrow();
         let route = view.route(table)?;
-        if Stamp::of(&view, table).check(&store) != Ok(true) || view.version < self.fence(&view) {
+        if Stamp::of(&view, table).check(&store) != Ok(true) || view.version < self.context.fence(&view) {
             return None;
         }
         let tablet = route.map.tablet_of(token);
@@ -89,7 +90,7 @@ impl Coordinator {
         let mut targets = ReadTargets::new(&tablet, token, &view.locality, &self.context.liveness.borrow());
         targets.replicas.truncate(targets.live);
         let replicas = targets.replicas;
-        if *replicas.first()? != self.this_replica(&view) {
+        if *replicas.first()? != self.context.this_replica(&view) {
             return None;
         }
         // One that does not count for the level is for the general way.
@@ -105,9 +106,9 @@ impl Coordinator {
     /// The digest of a row, as a replica answers a read of it.
     #[must_use]
     pub fn digest_of_row(&self, table: &Table, name: RowName<'_>, row: &PlainRow<'_>, now: u32) -> u128 {
-        let material = std::mem::take(&mut self.read.scratch.borrow_mut().material);
+        let material = std::mem::take(&mut self.scratch.borrow_mut().material);
         let (digest, material) = Digest::of_plain_row(material, table, name.key, name.clustering, row, now);
-        self.read.scratch.borrow_mut().material = material;
+        self.scratch.borrow_mut().material = material;
         digest
     }
 
@@ -154,7 +155,7 @@ impl Coordinator {
         let tablet = store.tablet(hash.token())?;
         tablet.count_request();
         store.metrics.note_read(point.key);
-        let scratch = &mut *self.read.scratch.borrow_mut();
+        let scratch = &mut *self.scratch.borrow_mut();
         let material = std::mem::take(&mut scratch.material);
         let read = tablet.with_version(|version| {
             let name = RowName {
@@ -181,7 +182,7 @@ impl Coordinator {
         digest: u128,
         done: (Rc<dyn ReadDone>, u32),
     ) {
-        self.count(|m| m.reads += 1);
+        self.context.count(|m| m.reads += 1);
         let began = runtime::now();
         let latencies = self.latencies_of(table);
         let speculates = latencies.partition.delay().map(|delay| began + delay);
@@ -198,13 +199,13 @@ impl Coordinator {
         let mut acks = Acks::new(read.requirement, Counts::default());
         acks.ack(read.view.me, read.view.locality.datacenter(read.view.me));
         let flight = Rc::new(PointFlight {
-            coordinator: Rc::clone(self),
+            reads: Rc::clone(self),
             view: read.view,
             latencies,
             body,
             digest,
             began,
-            deadline: began + self.context.timeouts.get().read,
+            deadline: began + self.context.timeouts().read,
             speculates: Cell::new(speculates),
             id: Cell::default(),
             state: RefCell::new(PointState {
@@ -222,15 +223,7 @@ impl Coordinator {
             }
         }
         let first = speculates.unwrap_or(flight.deadline).min(flight.deadline);
-        flight.id.set(self.write.flights.add(self, flight.clone(), first));
-    }
-
-    /// This shard as a replica.
-    pub(crate) fn this_replica(&self, view: &ClusterView) -> Replica {
-        Replica {
-            node: view.me,
-            shard: u16::try_from(self.context.shard.id().0).expect("a node has at most 256 shards"),
-        }
+        flight.id.set(self.flights.add(flight.clone(), first));
     }
 }
 
@@ -248,7 +241,7 @@ struct PointState {
 
 /// A read whose answer waits for other replicas.
 struct PointFlight {
-    coordinator: Rc<Coordinator>,
+    reads: Rc<Reads>,
     view: Arc<ClusterView>,
     latencies: Rc<TableLatencies>,
     /// The request, as replicas are sent it.
@@ -268,7 +261,7 @@ impl AnswerTaker for PointFlight {
         let mut state = self.state.borrow_mut();
         state.outstanding.retain(|(asked, _)| *asked != number);
         let replica = state.replicas[number as usize];
-        probe::step(|| format!("coordinator: Answer of {}", Coordinator::name(&self.view, replica)));
+        probe::step(|| format!("coordinator: Answer of {}", self.view.name(replica)));
         match answer.map(digest_of_answer) {
             Ok(Some(digest)) if digest == self.digest || planted::is_planted(Bug::IgnoredDigest) => {
                 state
@@ -278,11 +271,11 @@ impl AnswerTaker for PointFlight {
                 if !state.acks.is_satisfied() {
                     return;
                 }
-                state.answered.add(self.coordinator.this_replica(&self.view));
+                state.answered.add(self.reads.context.this_replica(&self.view));
                 let level = state.acks.requirement().consistency();
                 let answered = std::mem::take(&mut state.answered);
                 drop(state);
-                self.coordinator.tell_answered(&self.view, "read", level, &answered);
+                self.reads.context.tell_answered(&self.view, "read", level, &answered);
                 self.latencies.partition.record(self.began.elapsed());
                 self.end(Confirmation::Agreed);
             }
@@ -313,7 +306,7 @@ impl Expiring for PointFlight {
             return None;
         }
         if self.speculates.take().is_some_and(|at| at <= now) && self.ask_next() {
-            self.coordinator.count(|m| m.speculations += 1);
+            self.reads.context.count(|m| m.speculations += 1);
         }
         Some(self.deadline)
     }
@@ -326,7 +319,7 @@ impl PointFlight {
         while let Some(replica) = state.replicas.get(state.next).copied() {
             let number = u32::try_from(state.next).expect("a row has few replicas");
             state.next += 1;
-            let (Some(rpc), Some(peer)) = (&self.coordinator.context.rpc, self.view.peer(replica.node)) else {
+            let (Some(rpc), Some(peer)) = (&self.reads.context.rpc, self.view.peer(replica.node)) else {
                 continue;
             };
             if replica.node == self.view.me {
@@ -340,12 +333,7 @@ impl PointFlight {
                 (taker, number),
             );
             if let Ok(sent) = sent {
-                probe::step(|| {
-                    format!(
-                        "coordinator: Asking {} for a digest",
-                        Coordinator::name(&self.view, replica)
-                    )
-                });
+                probe::step(|| format!("coordinator: Asking {} for a digest", self.view.name(replica)));
                 state.outstanding.push((number, sent));
                 return true;
             }
@@ -354,7 +342,7 @@ impl PointFlight {
     }
 
     fn timeout(&self) -> CoordinatorError {
-        self.coordinator.count(|m| m.timeouts += 1);
+        self.reads.context.count(|m| m.timeouts += 1);
         let state = self.state.borrow();
         let silent = state
             .outstanding
@@ -368,7 +356,7 @@ impl PointFlight {
                 block_for: requirement.block_for(),
             },
             data_present: true,
-            missing: Coordinator::names(&self.view, silent),
+            missing: self.view.names(silent),
         }
     }
 
@@ -378,7 +366,7 @@ impl PointFlight {
         for (_, sent) in outstanding {
             sent.give_up();
         }
-        self.coordinator.write.flights.remove(self.id.take());
+        self.reads.flights.remove(self.id.take());
         if let Some((done, number)) = self.done.take() {
             probe::step(|| format!("coordinator: the read is {confirmation:?}"));
             done.read_done(number, confirmation);

@@ -12,7 +12,7 @@ use types::Token;
 use super::ReplicatedRead;
 use crate::message::difference;
 use crate::read::gather::Gather;
-use crate::{Coordinator, CoordinatorError, TargetError, spawn, trace};
+use crate::{CoordinatorError, TargetError, spawn, trace};
 
 /// A repair that is longer is sent in cuts.
 const REPAIR_BYTES_MAX: usize = 4 << 20;
@@ -41,9 +41,9 @@ impl ReplicatedRead {
                 acks.ack(replica.node, self.view.locality.datacenter(replica.node));
                 continue;
             };
-            self.coordinator.count(|m| m.repairs += 1);
+            self.reads.context.count(|m| m.repairs += 1);
             outstanding.push(*replica);
-            trace::note(|| format!("Repairing {}", Coordinator::name(&self.view, *replica)));
+            trace::note(|| format!("Repairing {}", self.view.name(*replica)));
             self.send_repair(*replica, merged.token, mutation, &gather);
         }
         if outstanding.is_empty() {
@@ -52,7 +52,7 @@ impl ReplicatedRead {
         let is_read = |replica: &&Replica| parts.iter().any(|(read, _)| read == *replica);
         let mut unread: Vec<Replica> = others.iter().filter(|replica| !is_read(replica)).copied().collect();
         for replica in std::mem::take(&mut unread) {
-            if !self.coordinator.takes_writes(replica.node) {
+            if !self.reads.context.takes_writes(replica.node) {
                 self.hint_repair(replica, merged);
             } else if let Some(mutation) = self.whole(merged) {
                 unread.push(replica);
@@ -67,7 +67,7 @@ impl ReplicatedRead {
             && !planted::is_planted(Bug::UnawaitedRepair)
         {
             let Some((replica, result)) = gather.next(deadline).await else {
-                self.coordinator.count(|m| m.timeouts += 1);
+                self.reads.context.count(|m| m.timeouts += 1);
                 outstanding.append(&mut unread);
                 return Err(self.read_timeout(&acks, true, &outstanding));
             };
@@ -130,15 +130,20 @@ impl ReplicatedRead {
             let mutation = Addressed::at(merged.token, mutation).expect("it was packed just now");
             let read_us = self.lasting.as_ref().map(|lasting| lasting.began_us());
             let read_us = read_us.unwrap_or_else(runtime::wall_clock_us);
-            self.coordinator
+            self.reads
+                .hints
                 .missed(&self.view, replica, [&mutation], read_us, false);
         }
     }
 
     /// Repairs a replica: by one mutation, or by cuts of it, one after the other, where it is longer than a log takes.
     fn send_repair(&self, replica: Replica, token: Token, mutation: Vec<u8>, gather: &Rc<Gather<Repaired>>) {
-        let (coordinator, view, gather) = (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(gather));
-        let bytes_max = coordinator.context.shard.log.mutation_bytes_max().min(REPAIR_BYTES_MAX);
+        let (context, view, gather) = (
+            Rc::clone(&self.reads.context),
+            Arc::clone(&self.view),
+            Rc::clone(gather),
+        );
+        let bytes_max = context.shard.log.mutation_bytes_max().min(REPAIR_BYTES_MAX);
         let cuts = match Mutation::new(&mutation) {
             Some(whole) if mutation.len() > bytes_max => cut_mutation(&whole, &self.table.layout, bytes_max / 2),
             _ => vec![mutation],
@@ -150,7 +155,7 @@ impl ReplicatedRead {
             let mut result = Ok(());
             for mutation in cuts {
                 let mutation = Addressed::at(token, mutation).expect("it was packed just now");
-                result = coordinator.mutate(&view, replica, &[mutation]).await;
+                result = context.mutate(&view, replica, &[mutation]).await;
                 if result.is_err() {
                     break;
                 }

@@ -32,7 +32,8 @@ const TRUNCATION_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long a request waits for a tablet that moves or is split: the longest timeout of requests for one partition.
 /// This shard does not know the request's own timeout, and the coordinator stops waiting by itself.
 fn move_wait_max() -> Duration {
-    let timeouts = runtime::local::<Coordinator>().map_or_else(Timeouts::default, |coordinator| coordinator.timeouts());
+    let timeouts =
+        runtime::local::<Coordinator>().map_or_else(Timeouts::default, |coordinator| coordinator.context.timeouts());
     timeouts.read.max(timeouts.write).max(timeouts.counter)
 }
 

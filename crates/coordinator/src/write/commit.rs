@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use commitlog::{LogMark, LogPlace, Logged, ReplayPosition};
+use commitlog::{LogMark, LogPlace, ReplayPosition};
 use rpc::{RemoteError, Responder};
 use runtime::Signal;
 
@@ -19,7 +19,7 @@ use crate::service::ReplicaError;
 use crate::verbs::remote;
 use crate::write::apply::{acknowledges_by_sync, commit, durable};
 use crate::write::flight::Flight;
-use crate::{Coordinator, spawn};
+use crate::{Writes, spawn};
 
 /// What to notify when an applied mutation is in the log.
 pub(crate) enum Acknowledgement {
@@ -56,34 +56,10 @@ pub(crate) struct GroupCommit {
     is_running: Cell<bool>,
 }
 
-/// What this shard has written for its own clients, the kernel has, and may be acknowledged when it is synced.
-#[must_use]
-#[derive(Debug)]
-pub struct Unsynced(ReplayPosition);
-
-impl Coordinator {
-    /// Hands what this shard alone has written to the kernel. None: it may be acknowledged.
-    ///
-    /// # Errors
-    /// When some of it may be lost.
-    #[inline]
-    pub fn commit_own(&self, logged: &Logged) -> Result<Option<Unsynced>, ReplicaError> {
-        let LogPlace { position, mark } = logged.place();
-        commit(&self.context.shard, mark)?;
-        Ok(acknowledges_by_sync(&self.context.shard).then_some(Unsynced(position)))
-    }
-
-    /// Waits until what was committed may be acknowledged.
-    ///
-    /// # Errors
-    /// When the log cannot be synced.
-    pub async fn sync_own(&self, unsynced: Unsynced) -> Result<(), ReplicaError> {
-        durable(&self.context.shard, unsynced.0).await
-    }
-
+impl Writes {
     /// Sends an acknowledgement as soon as the log has committed what it has at a place.
     pub(crate) fn acknowledge_committed(self: &Rc<Self>, place: LogPlace, acknowledgement: Acknowledgement) {
-        let commits = &self.write.commits;
+        let commits = &self.commits;
         let is_first = {
             let mut waiting = commits.waiting.borrow_mut();
             waiting.push(acknowledgement);
@@ -103,11 +79,11 @@ impl Coordinator {
     }
 }
 
-/// Commits what waits, again and again, as long as the coordinator lives.
-async fn run(coordinator: Weak<Coordinator>) {
+/// Commits what waits, again and again, as long as the component lives.
+async fn run(writes: Weak<Writes>) {
     let mut waiting = Vec::new();
-    while let Some(this) = coordinator.upgrade() {
-        let commits = &this.write.commits;
+    while let Some(this) = writes.upgrade() {
+        let commits = &this.commits;
         commits.wake.wait_until(|| !commits.waiting.borrow().is_empty()).await;
         std::mem::swap(&mut waiting, &mut *commits.waiting.borrow_mut());
         let committed = commit(&this.context.shard, commits.mark.get());

@@ -1,13 +1,12 @@
 //! When a request ends, and when a write was dated: two values that go with it from the front door to its replicas.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::Instant;
 use topology::Consistency;
 
-use crate::Coordinator;
-use crate::write::lasting::Lasting;
+use super::Writes;
+use super::lasting::Lasting;
 
 /// When the client of a request gives up, as far as the request says so (`USING TIMEOUT`).
 ///
@@ -54,7 +53,7 @@ impl Deadline {
 ///
 /// While the value lives, the coordinator knows of the write, so that no report of tombstones passes its date while it
 /// waits: for a list that it reads, for room, or for its replicas. What is on its way afterwards is known by its
-/// flight. Nothing but [`Coordinator::date`] makes one, so no path dates a write later than it was made.
+/// flight. Nothing but [`Writes::date`] makes one, so no path dates a write later than it was made.
 pub struct Dated {
     guard: Lasting,
     /// How many replicas must have the write.
@@ -71,12 +70,12 @@ impl Dated {
     }
 }
 
-impl Coordinator {
+impl Writes {
     /// Dates a write now, before its timestamp and its deletions are made.
     #[must_use]
-    pub fn date(self: &Rc<Self>, level: Consistency, deadline: Deadline) -> Dated {
+    pub fn date(&self, level: Consistency, deadline: Deadline) -> Dated {
         Dated {
-            guard: Lasting::since(self, runtime::now()),
+            guard: Lasting::since(&self.flights, runtime::now()),
             level,
             deadline,
         }

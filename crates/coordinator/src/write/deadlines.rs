@@ -11,7 +11,8 @@ use std::rc::{Rc, Weak};
 
 use runtime::{Instant, Signal};
 
-use crate::{Coordinator, spawn};
+use super::lasting::Begun;
+use crate::spawn;
 
 /// A request on its way that is to be looked at when a time has come.
 pub(crate) trait Expiring {
@@ -52,6 +53,10 @@ pub(crate) struct Flights {
     /// When the task looks again, unless `earlier` notifies it that a request is due before that.
     looks_at: Cell<Option<Instant>>,
     earlier: Signal,
+    /// What may take longer than reports of tombstones allow for (`lasting.rs`).
+    pub(super) begun: Begun,
+    /// Writes that continue after their requests were answered.
+    pub(super) under_way: Cell<usize>,
 }
 
 /// The request that is due first.
@@ -124,10 +129,10 @@ impl Table {
 
 impl Flights {
     /// Keeps a request until it is removed, and looks at it when its time comes.
-    pub(crate) fn add(&self, coordinator: &Rc<Coordinator>, flight: Rc<dyn Expiring>, at: Instant) -> FlightId {
+    pub(crate) fn add(self: &Rc<Self>, flight: Rc<dyn Expiring>, at: Instant) -> FlightId {
         let id = self.table.borrow_mut().add(flight, at);
         if !self.is_watched.replace(true) {
-            spawn(watch(Rc::downgrade(coordinator)));
+            spawn(watch(Rc::downgrade(self)));
         } else if self.looks_at.get().is_some_and(|then| at < then) {
             self.looks_at.set(None);
             self.earlier.ring();
@@ -151,31 +156,30 @@ impl Flights {
 }
 
 /// Looks at requests whose time has come, until none is on its way.
-async fn watch(coordinator: Weak<Coordinator>) {
+async fn watch(flights: Weak<Flights>) {
     loop {
         let next = {
-            let Some(coordinator) = coordinator.upgrade() else {
+            let Some(flights) = flights.upgrade() else {
                 return;
             };
-            let due = coordinator.write.flights.table.borrow_mut().due(runtime::now());
+            let due = flights.table.borrow_mut().due(runtime::now());
             match due {
                 None => {
-                    coordinator.write.flights.is_watched.set(false);
+                    flights.is_watched.set(false);
                     return;
                 }
                 Some(Due::Now(id, flight)) => {
                     if let Some(next) = flight.expire(runtime::now()) {
-                        coordinator.write.flights.table.borrow_mut().queue(next, id);
+                        flights.table.borrow_mut().queue(next, id);
                     }
                     continue;
                 }
                 Some(Due::At(next)) => next,
             }
         };
-        let Some(coordinator) = coordinator.upgrade() else {
+        let Some(flights) = flights.upgrade() else {
             return;
         };
-        let flights = &coordinator.write.flights;
         flights.looks_at.set(Some(next));
         let told = flights.earlier.wait_until(|| flights.looks_at.get().is_none());
         let _ = runtime::timeout_at(next, told).await;

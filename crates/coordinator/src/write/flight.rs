@@ -26,7 +26,7 @@ use crate::verbs::Verb;
 use crate::write::apply::{self, Origin, apply_at_once};
 use crate::write::commit::Acknowledgement;
 use crate::write::deadlines::{Expiring, FlightId};
-use crate::write::{Atomicity, Manner, Mutations, State, Target, Write, WriteDone, numbered};
+use crate::write::{Atomicity, Manner, Mutations, State, Target, Write, WriteDone, Writes, numbered};
 use crate::{Coordinator, CoordinatorError, TargetError, WriteKind, spawn};
 
 /// A write on its way. See the module.
@@ -87,7 +87,7 @@ impl AnswerTaker for Flight {
 impl Flight {
     /// Sends a write to all that live and take writes; the others would only be waited for.
     pub(crate) fn start(write: Write, deadline: Instant, done: (Rc<dyn WriteDone>, u32)) {
-        let coordinator = Rc::clone(&write.coordinator);
+        let writes = Rc::clone(&write.writes);
         let flight = Rc::new(Self {
             write: RefCell::new(write),
             deadline,
@@ -96,25 +96,23 @@ impl Flight {
             trace: Trace::current(),
             done: RefCell::new(Some(done)),
         });
-        let here = flight.send(&coordinator);
+        let here = flight.send(&writes);
         if let Some(at) = here {
-            flight.write_here(&coordinator, at);
+            flight.write_here(&writes, at);
         }
         flight.advance(|write| write.answer());
         if flight.write.borrow().outstanding > 0 {
-            flight
-                .id
-                .set(coordinator.write.flights.add(&coordinator, flight.clone(), deadline));
+            flight.id.set(writes.flights.add(flight.clone(), deadline));
         }
     }
 
     /// Sends their shares to all replicas but this shard; the number of this shard, if it is one of them.
-    fn send(self: &Rc<Self>, coordinator: &Rc<Coordinator>) -> Option<usize> {
+    fn send(self: &Rc<Self>, writes: &Rc<Writes>) -> Option<usize> {
         let mut here = None;
         let mut write = self.write.borrow_mut();
         let write = &mut *write;
         let view = Arc::clone(&write.view);
-        let this = coordinator.this_replica(&view);
+        let this = writes.context.this_replica(&view);
         let stamp = write.stamp();
         for at in 0..write.targets.len() {
             let replica = write.targets[at].replica;
@@ -122,13 +120,13 @@ impl Flight {
                 self.note(|| {
                     format!(
                         "{} is down, takes no writes or has a full disk: a hint is kept for it",
-                        Coordinator::name(&view, replica)
+                        view.name(replica)
                     )
                 });
                 write.not_asked(replica);
                 continue;
             }
-            self.note(|| format!("Sending the write to {}", Coordinator::name(&view, replica)));
+            self.note(|| format!("Sending the write to {}", view.name(replica)));
             if replica == this {
                 write.targets[at].state = State::Here;
                 write.outstanding += 1;
@@ -138,7 +136,7 @@ impl Flight {
                 write.outstanding += 1;
                 self.write_beside(write, at);
             } else {
-                match self.write_there(coordinator, write, at, stamp) {
+                match self.write_there(writes, write, at, stamp) {
                     Ok(sent) => {
                         write.targets[at].state = State::There(sent);
                         write.outstanding += 1;
@@ -160,14 +158,14 @@ impl Flight {
     /// Asks a replica on another node.
     fn write_there(
         self: &Rc<Self>,
-        coordinator: &Rc<Coordinator>,
+        writes: &Rc<Writes>,
         write: &Write,
         at: usize,
         stamp: Stamp,
     ) -> Result<Sent, TargetError> {
         let Target { replica, numbers, .. } = &write.targets[at];
-        let (Some(rpc), Some(peer)) = (&coordinator.context.rpc, write.view.peer(replica.node)) else {
-            return Err(Coordinator::unreachable());
+        let (Some(rpc), Some(peer)) = (&writes.context.rpc, write.view.peer(replica.node)) else {
+            return Err(TargetError::without_connections());
         };
         let share = numbered(&write.mutations, numbers);
         let bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
@@ -218,14 +216,14 @@ impl Flight {
     }
 
     /// Applies this shard's own share.
-    fn write_here(self: &Rc<Self>, coordinator: &Rc<Coordinator>, at: usize) {
+    fn write_here(self: &Rc<Self>, writes: &Rc<Writes>, at: usize) {
         let number = u32::try_from(at).expect("a write has few targets");
         let (applied, stamp) = {
             let write = self.write.borrow();
             let mut share = numbered(&write.mutations, &write.targets[at].numbers);
             let stamp = write.stamp();
             let applied = match (share.next(), share.next()) {
-                (Some(only), None) => apply_at_once(&coordinator.context.shard, only.located(), Origin::Local, stamp),
+                (Some(only), None) => apply_at_once(&writes.context.shard, only.located(), Origin::Local, stamp),
                 _ => Ok(None),
             };
             (applied, stamp)
@@ -233,11 +231,11 @@ impl Flight {
         match applied {
             Ok(Some(logged)) => {
                 let whom = Acknowledgement::Write(Rc::clone(self), number);
-                coordinator.acknowledge_committed(logged.into(), whom);
+                writes.acknowledge_committed(logged.into(), whom);
             }
             Err(error) => self.applied_here(number, Err(error)),
             Ok(None) => {
-                let (shard, flight) = (Rc::clone(&coordinator.context.shard), Rc::clone(self));
+                let (shard, flight) = (Rc::clone(&writes.context.shard), Rc::clone(self));
                 let (share, all_or_nothing): (Vec<Addressed>, bool) = {
                     let write = flight.write.borrow();
                     let share = numbered(&write.mutations, &write.targets[at].numbers);
@@ -271,7 +269,7 @@ impl Flight {
     fn settle(self: &Rc<Self>, number: u32, result: Result<(), TargetError>) {
         self.note(|| {
             let write = self.write.borrow();
-            let name = Coordinator::name(&write.view, write.targets[number as usize].replica);
+            let name = write.view.name(write.targets[number as usize].replica);
             match &result {
                 Ok(()) => format!("{name} has the write"),
                 Err(error) => format!("{name} has not taken the write: {error:?}"),
@@ -309,10 +307,10 @@ impl Flight {
         }
         // The write is remembered before its flight is removed, so every report counts it.
         if write.outstanding == 0 {
-            write.coordinator.write.flights.remove(self.id.take());
+            write.writes.flights.remove(self.id.take());
         }
         if write.is_stale {
-            write.coordinator.write.stale_settled.notify_all();
+            write.writes.stale_settled.notify_all();
         }
         drop(write);
         if let Some(own_again) = own_again {
@@ -333,9 +331,9 @@ impl Flight {
 
     /// Whether a replica did its part of what others refused; waits for those that have not answered. None: unknown.
     async fn is_done(&self) -> Option<bool> {
-        let coordinator = Rc::clone(&self.write.borrow().coordinator);
+        let writes = Rc::clone(&self.write.borrow().writes);
         loop {
-            let settled = coordinator.write.stale_settled.notified();
+            let settled = writes.stale_settled.notified();
             {
                 let write = self.write.borrow();
                 // A counter's leader has made its addition.
@@ -352,17 +350,12 @@ impl Flight {
 
     /// Writes again in the next view what replicas refused because this one is over.
     async fn begin_again(self: Rc<Self>, error: CoordinatorError, mut may_be_done: bool) {
-        let (coordinator, view, mut mutations, manner) = {
+        let (writes, view, mut mutations, manner) = {
             let write = self.write.borrow();
-            let coordinator = Rc::clone(&write.coordinator);
-            (
-                coordinator,
-                Arc::clone(&write.view),
-                write.mutations.clone(),
-                write.manner,
-            )
+            let writes = Rc::clone(&write.writes);
+            (writes, Arc::clone(&write.view), write.mutations.clone(), write.manner)
         };
-        let Some(newer) = coordinator.newer_view(&view, self.deadline).await else {
+        let Some(newer) = writes.context.newer_view(&view, self.deadline).await else {
             self.write.borrow_mut().miss_own_stale();
             return self.tell(Err(error));
         };
@@ -393,13 +386,13 @@ impl Flight {
             && !planted::is_planted(Bug::BatchAgainWithoutNote)
         {
             // A tablet of it has moved: one replica alone had all of it.
-            let written = coordinator.write_noted(mutations.into_vec(), manner.again_until(self.deadline));
+            let written = writes.write_noted(mutations.into_vec(), manner.again_until(self.deadline));
             let written = Box::pin(written).await;
             return done
                 .0
                 .write_done(done.1, written.map_err(|e| if may_be_done { error } else { e }));
         }
-        match Write::new(&coordinator, &newer, mutations, manner) {
+        match Write::new(&writes, &newer, mutations, manner) {
             Ok(mut write) => {
                 // It may not end as refused if the attempt before did something.
                 write.is_begun |= may_be_done;
@@ -418,43 +411,42 @@ impl Flight {
     fn remember_own(write: &mut Write) -> Option<OwnAgain> {
         let mutations = write.own_share();
         let bytes = mutations.iter().map(|mutation| mutation.bytes().len()).sum();
-        let waiting = &write.coordinator.write.own_again_bytes;
+        let waiting = &write.writes.own_again_bytes;
         if waiting.get() + bytes > OWN_AGAIN_BYTES_MAX {
             write.miss_own_stale();
             return None;
         }
         waiting.set(waiting.get() + bytes);
         let birth_us = write.birth_us();
-        let coordinator = &write.coordinator;
         let remembered = Rc::new(Remembered { birth_us });
         Some(OwnAgain {
             mutations,
             bytes,
-            remembered: coordinator.write.flights.add(coordinator, remembered, runtime::now()),
+            remembered: write.writes.flights.add(remembered, runtime::now()),
         })
     }
 
     /// Writes this node's own share in the next view: a tablet has moved between its shards, and the other replicas met
     /// the level.
     async fn write_own_again(self: Rc<Self>, own_again: OwnAgain) {
-        let (coordinator, view, manner) = {
+        let (writes, view, manner) = {
             let write = self.write.borrow();
-            (Rc::clone(&write.coordinator), Arc::clone(&write.view), write.manner)
+            (Rc::clone(&write.writes), Arc::clone(&write.view), write.manner)
         };
         let OwnAgain {
             mut mutations,
             bytes,
             remembered,
         } = own_again;
-        let timeout = coordinator.timeouts().write;
-        let newer = coordinator.newer_view(&view, runtime::now() + timeout).await;
+        let timeout = writes.context.timeouts().write;
+        let newer = writes.context.newer_view(&view, runtime::now() + timeout).await;
         let again = newer.and_then(|newer| {
             mutations.retain(|m| newer.truncated_at(m.table()) <= view.truncated_at(m.table()));
             let manner = Manner {
                 level: Consistency::One,
                 ..manner
             };
-            Write::new(&coordinator, &newer, mutations, manner).ok()
+            Write::new(&writes, &newer, mutations, manner).ok()
         });
         match again {
             Some(mut write) => {
@@ -465,11 +457,8 @@ impl Flight {
             }
             None => self.write.borrow_mut().miss_own_stale(),
         }
-        coordinator
-            .write
-            .own_again_bytes
-            .set(coordinator.write.own_again_bytes.get() - bytes);
-        coordinator.write.flights.remove(remembered);
+        writes.own_again_bytes.set(writes.own_again_bytes.get() - bytes);
+        writes.flights.remove(remembered);
     }
 }
 

@@ -8,8 +8,8 @@ use mutation::Addressed;
 use schema::TableId;
 use stdx::preempt;
 
-use super::{Atomicity, Mutations};
-use crate::{Coordinator, CoordinatorError, Dated, WriteKind};
+use super::{Atomicity, Mutations, Writes};
+use crate::{CoordinatorError, Dated, WriteKind};
 
 /// The bytes of a mutation among those of a record.
 fn record_bytes(mutation: &Addressed) -> usize {
@@ -63,13 +63,13 @@ fn parts_of(mutations: Mutations, max: &PartMax) -> (Vec<Mutations>, usize) {
     (parts, largest)
 }
 
-impl Coordinator {
+impl Writes {
     /// What one replica gets of a write counts all or not at all: so do the rows of one partition. It is one record of
     /// the log, which has a limit: beyond it, and beyond [`PARTITIONS_AT_ONCE`], partitions are written one after the
     /// other, as many together as fit.
     ///
     /// # Errors
-    /// As those of [`Coordinator::write`]; when a partition is too large for the log, before anything is written.
+    /// As those of [`Writes::write`]; when a partition is too large for the log, before anything is written.
     pub async fn write_in_parts(
         self: &Rc<Self>,
         mutations: Mutations,

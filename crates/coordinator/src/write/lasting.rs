@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use runtime::Instant;
 
-use crate::Coordinator;
+use super::deadlines::Flights;
+use crate::Timeouts;
 
 /// When the operations with a [`Lasting`] began, and how many of them began then; microseconds.
 #[derive(Default)]
@@ -21,7 +22,7 @@ pub(crate) struct Begun(RefCell<BTreeMap<i64, u32>>);
 /// Guard of a long write or read repair: it may write what was read or made when it began. While the guard lives,
 /// reports do not pass that time.
 pub(crate) struct Lasting {
-    coordinator: Rc<Coordinator>,
+    flights: Rc<Flights>,
     began_us: i64,
 }
 
@@ -32,11 +33,11 @@ impl Lasting {
     }
 
     /// It began then.
-    pub(crate) fn since(coordinator: &Rc<Coordinator>, began: Instant) -> Self {
+    pub(crate) fn since(flights: &Rc<Flights>, began: Instant) -> Self {
         let began_us = wall_clock_at(began);
-        *coordinator.write.begun.0.borrow_mut().entry(began_us).or_default() += 1;
+        *flights.begun.0.borrow_mut().entry(began_us).or_default() += 1;
         Self {
-            coordinator: Rc::clone(coordinator),
+            flights: Rc::clone(flights),
             began_us,
         }
     }
@@ -44,7 +45,7 @@ impl Lasting {
 
 impl Drop for Lasting {
     fn drop(&mut self) {
-        let mut begun = self.coordinator.write.begun.0.borrow_mut();
+        let mut begun = self.flights.begun.0.borrow_mut();
         if let Some(count) = begun.get_mut(&self.began_us) {
             *count -= 1;
             if *count == 0 {
@@ -54,13 +55,30 @@ impl Drop for Lasting {
     }
 }
 
+/// A write continues after its request was answered while this lives.
+pub(crate) struct UnderWay(Rc<Flights>);
+
+impl UnderWay {
+    pub(crate) fn new(flights: &Rc<Flights>) -> Self {
+        flights.under_way.set(flights.under_way.get() + 1);
+        Self(Rc::clone(flights))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let count = &self.0.under_way;
+        count.set(count.get() - 1);
+    }
+}
+
 /// The wall clock at a moment that has passed; microseconds.
 pub(crate) fn wall_clock_at(moment: Instant) -> i64 {
     let elapsed = runtime::now().saturating_duration_since(moment);
     runtime::wall_clock_us() - i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
 }
 
-impl Coordinator {
+impl Timeouts {
     /// Whether a request that may take so long can write what it read or made when it began, later than reports take
     /// for granted.
     #[must_use]
@@ -68,10 +86,17 @@ impl Coordinator {
         // Here it waits for so long, and then at a replica.
         timeout.saturating_mul(2) > Duration::from_secs(u64::from(self.late_write_seconds()))
     }
+}
 
+impl Flights {
     /// When the oldest operation began that is in progress on this shard and may write; microseconds.
-    pub(crate) fn oldest_under_way_us(&self) -> Option<i64> {
-        let lasting = self.write.begun.0.borrow().keys().next().copied();
-        lasting.into_iter().chain(self.write.flights.oldest_write_us()).min()
+    pub(crate) fn oldest_us(&self) -> Option<i64> {
+        let lasting = self.begun.0.borrow().keys().next().copied();
+        lasting.into_iter().chain(self.oldest_write_us()).min()
+    }
+
+    /// How many writes continue after their requests were answered.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.get()
     }
 }

@@ -5,12 +5,12 @@
 //! request is answered the flight continues until every replica is known to have its part or is given a hint.
 
 pub(crate) mod apply;
-mod birth;
+mod batch;
+pub(crate) mod birth;
 pub(crate) mod commit;
 pub(crate) mod dated;
 pub(crate) mod deadlines;
 pub(crate) mod flight;
-mod growth;
 mod in_parts;
 pub(crate) mod lasting;
 mod parts;
@@ -21,27 +21,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::Logged;
-use mutation::{Addressed, Located};
-use replica::TableStore;
+use mutation::Addressed;
 use runtime::{Instant, Notify};
-use schema::TableId;
 use smallvec::{SmallVec, smallvec};
-use stdx::probe;
 use topology::{Consistency, Replica};
-use types::Token;
 
 use crate::fence::Stamp;
-use crate::service::ReplicaError;
-use crate::tombstones::UnderWay;
-use crate::write::apply::apply_to;
+use crate::handoff::Handoff;
+use crate::write::birth::birth_us;
 use crate::write::dated::{Dated, Deadline};
+use crate::write::deadlines::Flights;
 use crate::write::flight::{Flight, Waiting};
-use crate::write::lasting::wall_clock_at;
-use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind};
+use crate::write::lasting::{UnderWay, wall_clock_at};
+use crate::{Batches, ClusterView, Context, CoordinatorError, Tally, TargetError, WriteKind};
 
 use parts::{Part, share};
-pub(crate) use parts::{Place, State, Target, numbered};
+pub(crate) use parts::{State, Target, numbered};
 
 /// How long a write may wait that needs no other node: longer than [`replica::Shard::room`] takes to refuse it.
 const LOCAL_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -68,15 +63,16 @@ pub(crate) enum Until {
 }
 
 /// The writes that this shard coordinates.
-#[derive(Default)]
-pub(crate) struct Writes {
-    pub(crate) commits: commit::GroupCommit,
-    pub(crate) flights: deadlines::Flights,
-    pub(crate) begun: lasting::Begun,
+pub struct Writes {
+    pub(crate) context: Rc<Context>,
+    pub(crate) flights: Rc<Flights>,
+    pub(crate) hints: Rc<Handoff>,
+    pub(crate) batches: Rc<Batches>,
+    commits: commit::GroupCommit,
     /// Notified when a write that a replica refused as stale has received an answer.
-    pub(crate) stale_settled: Notify,
+    stale_settled: Notify,
     /// Bytes of this node's own shares that wait to be written again (`flight.rs`).
-    pub(crate) own_again_bytes: Cell<usize>,
+    own_again_bytes: Cell<usize>,
 }
 
 /// What of a write counts all or not at all, also when a node ends in the middle.
@@ -151,7 +147,7 @@ impl Manner {
 
 /// A write, as far as it has come.
 pub(crate) struct Write {
-    pub(crate) coordinator: Rc<Coordinator>,
+    pub(crate) writes: Rc<Writes>,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) mutations: Mutations,
     pub(crate) manner: Manner,
@@ -189,7 +185,19 @@ pub(crate) struct Write {
     pub(crate) under_way: Option<UnderWay>,
 }
 
-impl Coordinator {
+impl Writes {
+    pub(crate) fn new(context: Rc<Context>, flights: Rc<Flights>, hints: Rc<Handoff>, batches: Rc<Batches>) -> Self {
+        Self {
+            context,
+            flights,
+            hints,
+            batches,
+            commits: commit::GroupCommit::default(),
+            stale_settled: Notify::default(),
+            own_again_bytes: Cell::default(),
+        }
+    }
+
     /// Writes packed mutations and waits until the level is met for each.
     ///
     /// # Errors
@@ -202,14 +210,14 @@ impl Coordinator {
         atomicity: Atomicity,
     ) -> Result<(), CoordinatorError> {
         let manner = Manner::of(dated, kind, atomicity);
-        self.write_from(self.view(), mutations.into(), manner).await
+        self.write_from(self.context.view(), mutations.into(), manner).await
     }
 
     /// Writes packed mutations that were made of what the table had in this view, and waits until the level is met for
     /// each. A truncation since then makes them stale.
     ///
     /// # Errors
-    /// As [`Coordinator::write`].
+    /// As [`Writes::write`].
     pub(crate) async fn write_from(
         self: &Rc<Self>,
         view: Arc<ClusterView>,
@@ -223,57 +231,11 @@ impl Coordinator {
         waiting.result().await
     }
 
-    /// Writes one mutation in this call, if this shard suffices for the level. None: nothing was done, because others
-    /// are needed, or memory is full.
-    ///
-    /// # Errors
-    /// When the log does not take it.
-    #[inline]
-    pub fn write_here(&self, mutation: Located<'_>, level: Consistency) -> Result<Option<Logged>, ReplicaError> {
-        let Some(store) = self.context.shard.store(mutation.mutation.table) else {
-            return Ok(None);
-        };
-        let is_here = Levels::from_bits(store.writes_here.get()).contains(level);
-        if self.refuses_here(&store, &mutation.mutation) {
-            return Ok(None);
-        }
-        if !is_here
-            && !self.is_alone_with(&store, mutation.mutation.table, |route, this| {
-                route.writes_alone(this, mutation.token, level)
-            })
-        {
-            return Ok(None);
-        }
-        probe::step(|| format!("coordinator: this shard suffices for a write at {level}"));
-        match apply_to(&self.context.shard, &store, mutation) {
-            Err(ReplicaError::NotHere(_)) => Ok(None),
-            applied => applied,
-        }
-    }
-
-    /// Whether this shard may answer a read of a partition from its own data alone.
-    #[inline]
-    #[must_use]
-    pub fn reads_here(&self, store: &TableStore, table: TableId, token: Token, level: Consistency) -> bool {
-        Levels::from_bits(store.reads_here.get()).contains(level)
-            || self.is_alone_with(store, table, |route, this| route.reads_alone(this, token, level))
-                && store.is_whole.get()
-    }
-
-    /// Whether a table's route says so of this shard, and the table takes requests of the view that the route is of.
-    fn is_alone_with(&self, store: &TableStore, table: TableId, says: impl FnOnce(&Route, Replica) -> bool) -> bool {
-        let view = self.context.view.borrow();
-        let route = view.route(table);
-        route.is_some_and(|route| says(route, self.this_replica(&view)))
-            && view.version >= self.fence(&view)
-            && Stamp::of(&view, table).check(store) == Ok(true)
-    }
-
     /// Begins to write one mutation; `done` receives the outcome, with its number.
     pub fn write_then(self: &Rc<Self>, mutation: Addressed, level: Consistency, done: (Rc<dyn WriteDone>, u32)) {
         let manner = Manner::new(level, WriteKind::Simple, Atomicity::Mutation);
         let told = done.clone();
-        if let Err(error) = self.begin_write(&self.view(), smallvec![mutation], manner, done) {
+        if let Err(error) = self.begin_write(&self.context.view(), smallvec![mutation], manner, done) {
             told.0.write_done(told.1, Err(error));
         }
     }
@@ -285,10 +247,10 @@ impl Coordinator {
         manner: Manner,
         done: (Rc<dyn WriteDone>, u32),
     ) -> Result<(), CoordinatorError> {
-        self.count(|m| m.writes += 1);
+        self.context.count(|m| m.writes += 1);
         let write = Write::new(self, view, mutations, manner)?;
         let usual = || {
-            let usual = self.context.timeouts.get().write;
+            let usual = self.context.timeouts().write;
             let are_here = write.targets.iter().all(|target| target.replica.node == view.me);
             // If all replicas are on this node, none can be cut off. What the write waits for has a limit of its own.
             write.manner.began + if are_here { usual.max(LOCAL_WAIT_MAX) } else { usual }
@@ -310,10 +272,10 @@ impl Coordinator {
             ..Manner::new(Consistency::Any, WriteKind::Batch, Atomicity::Share)
         };
         let waiting = Rc::new(Waiting::default());
-        let begun = self.begin_write(&self.view(), mutations, manner, (waiting.clone(), 0));
+        let begun = self.begin_write(&self.context.view(), mutations, manner, (waiting.clone(), 0));
         begun.map_err(|e| e.to_string())?;
         waiting.result().await.map_err(|e| e.to_string())?;
-        match self.hints() {
+        match self.hints.kept() {
             Some(hints) => hints.sync(None).await.map_err(|e| e.to_string()),
             None => Ok(()),
         }
@@ -329,20 +291,20 @@ impl Write {
     // It is large: a call would copy it.
     #[inline(always)]
     pub(crate) fn new(
-        coordinator: &Rc<Coordinator>,
+        writes: &Rc<Writes>,
         view: &Arc<ClusterView>,
         mutations: Mutations,
         manner: Manner,
     ) -> Result<Self, CoordinatorError> {
         let (parts, targets) = match &mutations[..] {
             [only] => {
-                let (part, targets) = coordinator.part(view, only, manner.level, manner.kind)?;
+                let (part, targets) = writes.part(view, only, manner.level, manner.kind)?;
                 (smallvec![part], share(&targets))
             }
-            all => coordinator.parts(view, all, &manner)?,
+            all => writes.parts(view, all, &manner)?,
         };
         Ok(Self {
-            coordinator: Rc::clone(coordinator),
+            writes: Rc::clone(writes),
             view: Arc::clone(view),
             mutations,
             manner,
@@ -370,14 +332,14 @@ impl Write {
     pub(crate) fn is_asked(&self, at: usize) -> bool {
         let Target { replica, numbers, .. } = &self.targets[at];
         match numbers.iter().any(|number| self.parts[*number as usize].grows) {
-            true => self.coordinator.takes_growth(replica.node),
-            false => self.coordinator.takes_writes(replica.node),
+            true => self.writes.context.takes_growth(replica.node),
+            false => self.writes.context.takes_writes(replica.node),
         }
     }
 
     /// When it was born (`birth.rs`); microseconds since the epoch. Reads all of its mutations.
     pub(crate) fn birth_us(&self) -> i64 {
-        self.coordinator.birth_us(&self.mutations, self.manner.dated_us())
+        birth_us(&self.writes.context.shard, &self.mutations, self.manner.dated_us())
     }
 
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good. There
@@ -395,7 +357,8 @@ impl Write {
         let is_acknowledgement = self.manner.level == Consistency::Any;
         let birth_us = self.birth_us();
         let is_noted = self
-            .coordinator
+            .writes
+            .hints
             .missed(&self.view, replica, mutations, birth_us, is_acknowledgement);
         if !is_noted {
             self.without.push(replica);
@@ -524,10 +487,10 @@ impl Write {
             return self.timeout();
         }
         if are_unreachable && let Some(unavailable) = part.acks.unavailable() {
-            self.coordinator.count(|m| m.unavailable += 1);
+            self.writes.context.count(|m| m.unavailable += 1);
             return unavailable.into();
         }
-        let name = |replica: &Replica| Coordinator::names(&self.view, std::iter::once(*replica));
+        let name = |replica: &Replica| self.view.names(std::iter::once(*replica));
         let reasons: Vec<String> = self.failures.iter().map(|(r, e)| e.about(&name(r))).collect();
         let reason = reasons.join("; ");
         if did_nothing && all(|e| matches!(e, TargetError::Overloaded(_))) {
@@ -542,7 +505,7 @@ impl Write {
             failures: self
                 .failures
                 .iter()
-                .map(|(r, e)| (Coordinator::address(&self.view, r.node), e.code()))
+                .map(|(r, e)| (self.view.address(r.node), e.code()))
                 .collect(),
             reason,
         }
@@ -556,7 +519,8 @@ impl Write {
         match self.manner.until {
             Until::LevelMet if self.unsatisfied == 0 => {
                 for part in &self.parts {
-                    self.coordinator
+                    self.writes
+                        .context
                         .tell_answered(&self.view, "write", self.manner.level, &part.answered);
                 }
                 Some(Ok(()))
@@ -568,7 +532,7 @@ impl Write {
                     true => Ok(()),
                     false => Err(CoordinatorError::Internal(format!(
                         "no hints can be kept for {}",
-                        Coordinator::names(&self.view, self.without.iter().copied())
+                        self.view.names(self.without.iter().copied())
                     ))),
                 })
             }
@@ -659,12 +623,12 @@ impl Write {
         }
         match self.outstanding {
             0 => self.hint_rejected(),
-            _ => self.under_way = Some(UnderWay::new(&self.coordinator)),
+            _ => self.under_way = Some(UnderWay::new(&self.writes.flights)),
         }
     }
 
     fn timeout(&self) -> CoordinatorError {
-        self.coordinator.count(|m| m.timeouts += 1);
+        self.writes.context.count(|m| m.timeouts += 1);
         let part = self.parts.iter().find(|part| !part.is_satisfied());
         let silent = self.targets.iter().filter(|t| !matches!(t.state, State::Settled));
         let unreachable = self
@@ -676,7 +640,7 @@ impl Write {
         CoordinatorError::WriteTimeout {
             tally: tally(part.unwrap_or(&self.parts[0]), self.manner.level),
             kind: self.manner.kind,
-            missing: Coordinator::names(&self.view, missing),
+            missing: self.view.names(missing),
         }
     }
 }

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use mutation::Addressed;
+use mutation::{Addressed, Mutation};
 use rpc::Sent;
 use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
 use stdx::preempt;
 use stdx::probe::Answered;
-use topology::{Acks, Consistency, DatacenterNumber, Replica, Tablet, WriteTargets};
+use topology::{Acks, Consistency, Counts, DatacenterNumber, Replica, Requirement, Tablet, WriteTargets};
 use types::Token;
+use types::token::token_of;
 
-use super::{Manner, Numbers};
-use crate::{ClusterView, Coordinator, CoordinatorError, Route, WriteKind};
+use super::{Manner, Numbers, Writes};
+use crate::{ClusterView, CoordinatorError, Route, Tally, WriteKind};
 
 /// One partition's write.
 pub(crate) struct Part {
@@ -68,7 +69,7 @@ pub(crate) struct Target {
     pub(crate) state: State,
 }
 
-impl Coordinator {
+impl Writes {
     /// Whether enough replicas live, and have room, to write these at a level.
     ///
     /// # Errors
@@ -79,7 +80,7 @@ impl Coordinator {
         level: Consistency,
         kind: WriteKind,
     ) -> Result<(), CoordinatorError> {
-        let view = self.view();
+        let view = self.context.view();
         let mut parts = mutations.iter().map(|m| self.part(&view, m, level, kind));
         parts.try_for_each(|part| part.map(drop))
     }
@@ -93,7 +94,7 @@ impl Coordinator {
         kind: WriteKind,
     ) -> Result<(Part, WriteTargets), CoordinatorError> {
         let place = Place::new(view, mutation.table(), mutation.token())?;
-        let grows = self.grows(mutation.table(), &mutation.mutation());
+        let grows = self.context.grows(mutation.table(), &mutation.mutation());
         let part = Part {
             acks: self.acks(view, &place, grows, level, kind)?,
             answered: Answered::default(),
@@ -123,7 +124,7 @@ impl Coordinator {
     }
 
     /// What a write at a level waits for, if enough replicas live and have room.
-    pub(crate) fn acks(
+    fn acks(
         &self,
         view: &ClusterView,
         place: &Place<'_>,
@@ -135,20 +136,85 @@ impl Coordinator {
         let live = self.require_live(view, &requirement, (place.targets.all(), grows), kind)?;
         Ok(Acks::new(requirement, live))
     }
+
+    /// How many replicas take a write, and whether these suffice.
+    ///
+    /// # Errors
+    /// `Unavailable` when too few live or take writes; `DiskFull` when enough do, and the disks of too many are full.
+    fn require_live(
+        &self,
+        view: &ClusterView,
+        requirement: &Requirement,
+        (replicas, grows): (impl Iterator<Item = Replica>, bool),
+        kind: WriteKind,
+    ) -> Result<Counts, CoordinatorError> {
+        let mut live = Counts::default();
+        let mut full: SmallVec<[Replica; 3]> = SmallVec::new();
+        let add = |counts: &mut Counts, replica: Replica| {
+            counts.add(requirement, replica.node, view.locality.datacenter(replica.node));
+        };
+        for replica in replicas.filter(|replica| self.context.takes_writes(replica.node)) {
+            match grows && !self.context.takes_growth(replica.node) {
+                true => full.push(replica),
+                false => add(&mut live, replica),
+            }
+        }
+        let Err(unavailable) = requirement.is_sufficient(&live) else {
+            return Ok(live);
+        };
+        let mut with_full = live;
+        full.iter().for_each(|replica| add(&mut with_full, *replica));
+        if full.is_empty() || requirement.is_sufficient(&with_full).is_err() {
+            self.context.count(|m| m.unavailable += 1);
+            return Err(unavailable.into());
+        }
+        self.context.count(|m| m.refused_full += 1);
+        Err(CoordinatorError::DiskFull {
+            tally: Tally {
+                consistency: unavailable.consistency,
+                received: 0,
+                block_for: unavailable.required,
+            },
+            kind,
+            failures: full.iter().map(|r| (view.address(r.node), 0)).collect(),
+            full: view.names(full.iter().copied()),
+        })
+    }
+
+    /// Whether a decision of a conditional statement may be proposed: enough replicas live for each of the levels, and
+    /// have room for it.
+    ///
+    /// # Errors
+    /// As [`Writes::require_live`].
+    pub(crate) fn require_for_decision(
+        &self,
+        view: &ClusterView,
+        value: &[u8],
+        levels: [Consistency; 2],
+    ) -> Result<(), CoordinatorError> {
+        let Some(mutation) = Mutation::new(value) else {
+            return Ok(());
+        };
+        let place = Place::new(view, mutation.table, token_of(mutation.key))?;
+        let grows = self.context.grows(mutation.table, &mutation);
+        levels
+            .into_iter()
+            .try_for_each(|level| self.acks(view, &place, grows, level, WriteKind::Cas).map(drop))
+    }
 }
 
 /// The parts of a write, and which of them each replica is sent.
 pub(super) type Shares = (SmallVec<[Part; 1]>, SmallVec<[Target; 3]>);
 
 /// Where a mutation goes.
-pub(crate) struct Place<'v> {
+struct Place<'v> {
     route: &'v Route,
     tablet: Tablet<'v>,
     targets: WriteTargets,
 }
 
 impl<'v> Place<'v> {
-    pub(crate) fn new(view: &'v ClusterView, table: TableId, token: Token) -> Result<Self, CoordinatorError> {
+    fn new(view: &'v ClusterView, table: TableId, token: Token) -> Result<Self, CoordinatorError> {
         let unknown = || CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned());
         let route = view.route(table).ok_or_else(unknown)?;
         let tablet = route.map.tablet_of(token);

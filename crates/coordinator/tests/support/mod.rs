@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! let mut cluster = Cluster::new(seed, Shape::default());       // three nodes, one shard each, RF 3
-//! let result = cluster.on(0, |node| async move { node.coordinator.write(…).await });
+//! let result = cluster.on(0, |node| async move { node.coordinator.writes.write(…).await });
 //! cluster.kill(1);  cluster.restart(1);  cluster.split(&[2]);  cluster.heal();
 //! ```
 //!
@@ -322,7 +322,7 @@ pub fn partition(key: &[u8]) -> Extent {
 impl Local {
     /// A write that is dated now.
     pub fn dated(&self, level: Consistency) -> coordinator::Dated {
-        self.coordinator.date(level, coordinator::Deadline::USUAL)
+        self.coordinator.writes.date(level, coordinator::Deadline::USUAL)
     }
 
     /// Writes one row through the coordinator.
@@ -338,6 +338,7 @@ impl Local {
         let kind = coordinator::WriteKind::Simple;
         let mutations = vec![addressed(mutation)];
         self.coordinator
+            .writes
             .write(mutations, &self.dated(level), kind, coordinator::Atomicity::Mutation)
             .await
     }
@@ -354,6 +355,7 @@ impl Local {
         let kind = coordinator::WriteKind::Simple;
         let mutations = vec![addressed(mutation)];
         self.coordinator
+            .writes
             .write(mutations, &self.dated(level), kind, coordinator::Atomicity::Mutation)
             .await
     }
@@ -382,8 +384,16 @@ impl Local {
         level: Consistency,
         rows: usize,
     ) -> Result<ReplicatedRead, coordinator::CoordinatorError> {
-        let (view, stretch) = (self.coordinator.view(), Stretch { rows, bytes: 1 << 20 });
-        ReplicatedRead::new(&self.coordinator, &view, table, level, extent, wall_seconds(), stretch)
+        let (view, stretch) = (self.coordinator.context.view(), Stretch { rows, bytes: 1 << 20 });
+        ReplicatedRead::new(
+            &self.coordinator.reads,
+            &view,
+            table,
+            level,
+            extent,
+            wall_seconds(),
+            stretch,
+        )
     }
 }
 
@@ -414,7 +424,7 @@ impl Local {
     /// What a node does first when the metadata have a truncation: from now on it takes no requests from before it.
     pub fn hear_of_truncation(&self, table: TableId, version: u64) {
         let store = self.shard.store(table).expect("the table is open");
-        let former = self.coordinator.view();
+        let former = self.coordinator.context.view();
         let truncations = former.truncations().chain([(table, version)]).collect();
         let next = (*former)
             .clone()
@@ -465,7 +475,7 @@ impl Local {
             }
             Decision::Write(insert(&table, key, 0, &to.to_be_bytes(), timestamp))
         };
-        let is_swapped = self.coordinator.cas(&request, &mut decide).await?;
+        let is_swapped = self.coordinator.cas.compare_and_set(&request, &mut decide).await?;
         Ok(if is_swapped { Ok(()) } else { Err(seen) })
     }
 
@@ -522,7 +532,7 @@ impl Local {
         };
         let mut decide =
             |found: &mut [ReadResult], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);
-        self.coordinator.cas(&request, &mut decide).await
+        self.coordinator.cas.compare_and_set(&request, &mut decide).await
     }
 
     /// Reads a register at a serial level.
@@ -535,6 +545,7 @@ impl Local {
         let (table, deadline) = (table(), runtime::now() + timeout);
         let read = self
             .coordinator
+            .cas
             .serial_read(&table, read_of(key), usize::MAX, serial, wall_seconds(), deadline);
         Ok(register(&table, &read.await?.blocks))
     }
@@ -632,7 +643,7 @@ impl Cluster {
     /// The replicas of a partition as the first node sees them: nodes, and the shards that the token belongs to.
     pub fn replicas(&self, key: &[u8]) -> Vec<topology::Replica> {
         let local = self.local(0);
-        let view = local.coordinator.view();
+        let view = local.coordinator.context.view();
         let route = view.route(self.table.id).expect("the table has a route");
         route.map.tablet_of(token_of(key)).replicas.to_vec()
     }
@@ -778,7 +789,7 @@ impl Cluster {
             .iter()
             .map(|m| m.shards[0].local.borrow().is_some())
             .collect::<Vec<_>>();
-        self.local(coordinator).coordinator.replicas_to_truncate(table)?;
+        coordinator::replicas_to_truncate(&self.local(coordinator).coordinator.context, table)?;
         let version = 1 + self.version.get();
         self.version.set(version);
         let mut done = Vec::new();

@@ -79,7 +79,7 @@ pub(super) async fn live(
     config.listen = Some(me.internode);
     let rpc = Rpc::start(config, Rc::new(ReplicaHandler::default())).expect("the port is free");
     let coordinator = Coordinator::new(shard.clone(), Some(rpc.clone()), view.clone());
-    coordinator.keep_promises(boot.promises.clone());
+    coordinator.cas.keep_promises(boot.promises.clone());
     for (number, _) in view.topology.numbered_nodes() {
         coordinator.set_live(number, true);
     }
@@ -88,13 +88,13 @@ pub(super) async fn live(
     }
     runtime::set_local(coordinator.clone());
     for (id, batch) in stats.unfinished_batches {
-        coordinator.resume_batch(id, batch).await.expect("the log takes it");
+        coordinator.batches.resume(id, batch).await.expect("the log takes it");
     }
     if shape.hints && id == ShardId(0) {
         begin_reports(&coordinator).await;
     }
-    drop(runtime::spawn(coordinator.clone().run_handoff()));
-    drop(runtime::spawn(coordinator.clone().run_batchlog()));
+    drop(runtime::spawn(coordinator.hints.clone().run()));
+    drop(runtime::spawn(coordinator.writes.clone().run_batchlog()));
     drop(runtime::spawn(log.run_periodic()));
     let local = Local {
         shard,
@@ -204,12 +204,15 @@ fn start_hints(shape: &Shape) -> Rc<Hints> {
 }
 
 async fn begin_reports(coordinator: &Rc<Coordinator>) {
-    let begun = coordinator.begin_reports(coordinator::AcceptedLoss::default()).await;
+    let begun = coordinator
+        .tombstones
+        .begin_reports(coordinator::AcceptedLoss::default())
+        .await;
     begun.expect("the ledger can be read");
     let coordinator = coordinator.clone();
     drop(runtime::spawn(async move {
         // The other shards need their coordinators.
         runtime::sleep(Duration::from_millis(100)).await;
-        coordinator.run_reports().await;
+        coordinator.tombstones.clone().run_reports().await;
     }));
 }

@@ -151,7 +151,11 @@ impl Control for NodeOperator {
         Box::pin(async move {
             let switch = async move |engine: Rc<Engine>| {
                 for store in selected(&engine, &what) {
-                    engine.coordinator.shard().set_compacts_by_itself(&store, is_enabled);
+                    engine
+                        .coordinator
+                        .context
+                        .shard
+                        .set_compacts_by_itself(&store, is_enabled);
                 }
             };
             on_all_shards(switch).await;
@@ -190,7 +194,7 @@ impl Control for NodeOperator {
             let table = found.ok_or_else(|| format!("Can't find a table {table} in keyspace {keyspace}"))?;
             let id = table.id;
             let begin = async move |engine: Rc<Engine>| {
-                let store = engine.coordinator.shard().store(id);
+                let store = engine.coordinator.context.shard.store(id);
                 store.is_some_and(|store| store.metrics.begin_sampling(sampling.capacity))
             };
             let begun = on_all_shards(begin).await;
@@ -222,7 +226,7 @@ impl Control for NodeOperator {
 }
 
 fn end_sampling(engine: &Engine, table: schema::TableId) -> Option<Samplers> {
-    engine.coordinator.shard().store(table)?.metrics.end_sampling()
+    engine.coordinator.context.shard.store(table)?.metrics.end_sampling()
 }
 
 /// What all shards have counted. A partition is of one of them.
@@ -238,7 +242,7 @@ fn top(table: &Table, samplers: Vec<Sampler>) -> Top {
 
 /// This shard's data files that have a partition.
 async fn sstables_here(engine: &Engine, table: &Table, token: Token, key: &[u8]) -> Result<Vec<String>, String> {
-    let Some(store) = engine.coordinator.shard().store(table.id) else {
+    let Some(store) = engine.coordinator.context.shard.store(table.id) else {
         return Ok(Vec::new());
     };
     let Some(tablet) = store.tablet(token) else {
@@ -248,7 +252,7 @@ async fn sstables_here(engine: &Engine, table: &Table, token: Token, key: &[u8])
     let slices = [ClusteringSlice::all()];
     let mut paths = Vec::new();
     for reader in &tablet.version().sstables {
-        let cache = &engine.coordinator.shard().cache;
+        let cache = &engine.coordinator.context.shard.cache;
         let found = reader.read_partition(cache, token, key, &slices, false, limits).await;
         if found.map_err(|e| e.to_string())?.is_some() {
             paths.push(reader.descriptor().path(Component::Data).display().to_string());

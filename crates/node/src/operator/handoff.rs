@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use admin::handoff::{Change, Handoff, MissedWrites, Pending, Rejected, State};
 use admin::operator::Local;
-use coordinator::Coordinator;
 use hints::{Order, SyncPoint};
 use topology::HostId;
 use types::CqlType;
@@ -15,11 +14,11 @@ use super::NodeOperator;
 
 impl Handoff for NodeOperator {
     fn handoff(&self) -> State {
-        let Some(hints) = self.engine.coordinator.hints() else {
+        let Some(hints) = self.engine.coordinator.hints.kept() else {
             return State::default();
         };
         let allowed = hints.allowed();
-        let view = self.engine.coordinator.view();
+        let view = self.engine.coordinator.context.view();
         let datacenters = view.topology.datacenters().into_iter();
         State {
             is_enabled: allowed.is_enabled,
@@ -33,12 +32,12 @@ impl Handoff for NodeOperator {
 
     fn change_handoff(&self, change: Change) -> Local<'_, ()> {
         log::info!("hinted handoff, until the node restarts: {change:?}");
-        Box::pin(Coordinator::order_hints(order(change)))
+        Box::pin(coordinator::Handoff::order(order(change)))
     }
 
     fn pending_hints(&self) -> Local<'_, Vec<Pending>> {
         Box::pin(async {
-            let pending = Coordinator::pending_hints().await.into_iter();
+            let pending = coordinator::Handoff::pending().await.into_iter();
             let told = pending.map(|hints| Pending {
                 target: hints.target.0,
                 files: hints.segments,
@@ -51,16 +50,16 @@ impl Handoff for NodeOperator {
     }
 
     fn hand_over_now(&self) -> Local<'_, ()> {
-        Box::pin(Coordinator::hand_over_now())
+        Box::pin(coordinator::Handoff::hand_over_now())
     }
 
     fn truncate_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>> {
-        Box::pin(Coordinator::forget_hints(target.map(HostId)))
+        Box::pin(coordinator::Handoff::forget(target.map(HostId)))
     }
 
     fn rejected_hints(&self) -> Local<'_, Vec<Rejected>> {
         Box::pin(async {
-            let rejected = Coordinator::rejected_hints().await.into_iter();
+            let rejected = coordinator::Handoff::rejected().await.into_iter();
             let told = rejected.map(|(target, rejected)| Rejected {
                 target: target.0,
                 hints: rejected.count,
@@ -71,11 +70,11 @@ impl Handoff for NodeOperator {
     }
 
     fn clear_rejected_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>> {
-        Box::pin(Coordinator::clear_rejected_hints(target.map(HostId)))
+        Box::pin(coordinator::Handoff::clear_rejected(target.map(HostId)))
     }
 
     fn missed_writes(&self) -> Vec<MissedWrites> {
-        let held = self.engine.coordinator.held_tombstones().into_iter();
+        let held = self.engine.coordinator.tombstones.held().into_iter();
         let told = held.map(|held| MissedWrites {
             reporter: held.reporter.0,
             target: held.target.map(|target| target.0),
@@ -87,19 +86,19 @@ impl Handoff for NodeOperator {
 
     fn release_tombstones(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>> {
         log::info!("an operator declared missed writes repaired: {target:?} (none: all nodes)");
-        Box::pin(self.engine.coordinator.release_tombstones(target.map(HostId)))
+        Box::pin(self.engine.coordinator.tombstones.release(target.map(HostId)))
     }
 
     fn create_sync_point(&self, targets: Option<Vec<Uuid>>) -> Local<'_, String> {
         let targets: Option<BTreeSet<HostId>> = targets.map(|hosts| hosts.into_iter().map(HostId).collect());
-        Box::pin(async move { self.engine.coordinator.sync_point(targets).await.encode() })
+        Box::pin(async move { self.engine.coordinator.hints.sync_point(targets).await.encode() })
     }
 
     fn await_sync_point(&self, id: String, patience: Duration) -> Local<'_, Result<bool, String>> {
         let point = SyncPoint::decode(&id, HostId(self.shared.host_id));
         Box::pin(async move {
             let point = point.map_err(|e| e.to_string())?;
-            Ok(Coordinator::wait_until_reached(point, patience).await)
+            Ok(coordinator::Handoff::wait_until_reached(point, patience).await)
         })
     }
 }

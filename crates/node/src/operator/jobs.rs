@@ -192,7 +192,12 @@ pub(super) async fn flush(what: Selection, origin: Origin) -> Result<(), String>
         let mut result = Ok(());
         for store in selected(&engine, &what) {
             for tablet in store.tablets().iter() {
-                let flushed = engine.coordinator.shard().flush_for(&store, tablet, &origin).await;
+                let flushed = engine
+                    .coordinator
+                    .context
+                    .shard
+                    .flush_for(&store, tablet, &origin)
+                    .await;
                 result = result.and(flushed);
             }
         }
@@ -205,7 +210,12 @@ async fn compact(what: Selection, origin: Origin) -> Result<(), String> {
     let work = async move |engine: Rc<Engine>| {
         let mut result = Ok(());
         for store in selected(&engine, &what) {
-            let compacted = engine.coordinator.shard().compact_table_for(&store, &origin).await;
+            let compacted = engine
+                .coordinator
+                .context
+                .shard
+                .compact_table_for(&store, &origin)
+                .await;
             result = result.and(compacted);
         }
         result

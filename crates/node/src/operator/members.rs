@@ -107,7 +107,7 @@ pub(super) fn own(shared: &Shared, (elapsed, started_us): (Duration, i64)) -> No
 
 /// The node in maintenance mode: the members are those of its own copy of the metadata, and all others are down.
 pub(super) fn node_apart(shared: &Shared, engine: &Engine, since: (Duration, i64)) -> Node {
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let topology = &view.topology;
     let schema_version = engine.schema().version;
     let members = topology.members().map(|node| {
@@ -125,7 +125,7 @@ pub(super) fn node_apart(shared: &Shared, engine: &Engine, since: (Duration, i64
             is_excluded: topology.is_excluded(node.host_id),
             takes_writes: !is_me || shared.log_trouble().is_none(),
             disk: disk(number.map_or(topology::DiskLevel::Normal, |number| {
-                engine.coordinator.disk_level(number)
+                engine.coordinator.context.disk_level(number)
             })),
             tokens: node.tokens.iter().map(|token| token.0).collect(),
             shards: node.shards,

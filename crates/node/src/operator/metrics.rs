@@ -68,8 +68,8 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
         connections(&mut shard, &front);
         client_memory(&mut shard, &front);
     }
-    coordinator(&mut shard, &engine.coordinator.metrics());
-    if let Some(kept) = engine.coordinator.hints() {
+    coordinator(&mut shard, &engine.coordinator.context.metrics());
+    if let Some(kept) = engine.coordinator.hints.kept() {
         kept_writes(&mut shard, &kept.metrics());
     }
     storage(&mut shard, engine);
@@ -450,7 +450,10 @@ fn conditional(shard: &mut Shard, metrics: &Metrics) {
 }
 
 fn storage(shard: &mut Shard, engine: &Engine) {
-    let (memory, work) = (engine.coordinator.shard().memory(), engine.coordinator.shard().work());
+    let (memory, work) = (
+        engine.coordinator.context.shard.memory(),
+        engine.coordinator.context.shard.work(),
+    );
     shard.gauge("dirty_bytes", "Size of the memtables.", memory.dirty as u64);
     shard.gauge(
         "dirty_bytes_max",
@@ -460,9 +463,9 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     shard.gauge(
         "commitlog_bytes",
         "Size of the commitlog on disk.",
-        engine.coordinator.shard().log.bytes(),
+        engine.coordinator.context.shard.log.bytes(),
     );
-    let cache = &engine.coordinator.shard().cache;
+    let cache = &engine.coordinator.context.shard.cache;
     let (hits, misses) = cache.hits_and_misses();
     shard.gauge(
         "chunk_cache_bytes",
@@ -471,9 +474,9 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     );
     shard.count("chunk_cache_hits_total", "Chunk lookups that the cache answered.", hits);
     shard.count("chunk_cache_misses_total", "Chunk lookups that went to disk.", misses);
-    let rows = engine.coordinator.shard().row_cache_budget.bytes() as u64;
+    let rows = engine.coordinator.context.shard.row_cache_budget.bytes() as u64;
     shard.gauge("row_cache_bytes", "Size of the cached sstable rows.", rows);
-    paused_readers(shard, engine.coordinator.shard().paused_readers.counts());
+    paused_readers(shard, engine.coordinator.context.shard.paused_readers.counts());
     shard.gauge(
         "flushes",
         "Memtables that are being flushed or wait to be flushed.",

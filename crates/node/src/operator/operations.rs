@@ -138,6 +138,7 @@ async fn rebuild(
         if let Some(name) = datacenter {
             engine
                 .coordinator
+                .context
                 .with_view(|view| copies::check_datacenter(view, name))?;
         }
         let tables = tables_of(engine, &wanted.what)?;

@@ -52,7 +52,7 @@ async fn run_as(engine: &Rc<Engine>, wanted: Repairs, task: &Task) -> Result<Vec
         datacenters: wanted.datacenters,
         hosts: wanted.hosts,
     };
-    engine.coordinator.with_view(|view| filters.check(view))?;
+    engine.coordinator.context.with_view(|view| filters.check(view))?;
     let tables = tables_of(engine, &wanted.what)?;
     let incremental = mode_of(engine, &tables, wanted.incremental_mode.as_deref())?;
     let mode = if wanted.is_preview { Mode::Preview } else { Mode::Repair };

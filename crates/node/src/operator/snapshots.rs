@@ -129,8 +129,8 @@ async fn make(
     let link = async move |engine: Rc<Engine>| {
         let mut names = Vec::new();
         for (id, tag) in &wanted {
-            if let Some(store) = engine.coordinator.shard().store(*id) {
-                names.push((*id, engine.coordinator.shard().link_snapshot(&store, tag).await?));
+            if let Some(store) = engine.coordinator.context.shard.store(*id) {
+                names.push((*id, engine.coordinator.context.shard.link_snapshot(&store, tag).await?));
             }
             linked();
         }
@@ -196,9 +196,9 @@ pub(crate) async fn keep(
     let ids = tables.to_vec();
     let flush = async move |engine: Rc<Engine>| {
         let mut full = Vec::new();
-        for store in ids.iter().filter_map(|id| engine.coordinator.shard().store(*id)) {
+        for store in ids.iter().filter_map(|id| engine.coordinator.context.shard.store(*id)) {
             for tablet in store.tablets().iter() {
-                engine.coordinator.shard().flush(&store, tablet).await?;
+                engine.coordinator.context.shard.flush(&store, tablet).await?;
                 if !tablet.is_empty() {
                     full.push(store.table().id);
                 }
@@ -217,7 +217,7 @@ pub(crate) async fn keep(
     };
     let milliseconds = runtime::wall_clock_us() / 1000;
     let place = |id: &TableId| {
-        let store = engine.coordinator.shard().store(*id)?;
+        let store = engine.coordinator.context.shard.store(*id)?;
         let tag = format!("{word}-{milliseconds}-{}", store.table().name);
         Some(SnapshotTarget::of(&store, schema, tag))
     };
@@ -296,14 +296,14 @@ fn times(manifest: &Path) -> (Option<i64>, Option<i64>) {
 
 /// The snapshots of tables that exist, and of those that were dropped.
 pub(crate) async fn list(engine: &Rc<Engine>) -> Result<Vec<Snapshot>, String> {
-    let data_dir = engine.coordinator.shard().data_dir().to_owned();
+    let data_dir = engine.coordinator.context.shard.data_dir().to_owned();
     let found = runtime::offload(move || find(&data_dir)).await?;
     Ok(found.into_iter().map(|stored| stored.snapshot).collect())
 }
 
 /// Forgets the snapshots of a tag, or all, of the tables that are meant.
 pub(super) async fn clear(engine: &Rc<Engine>, tag: Option<String>, what: Selection) -> Result<(), String> {
-    let data_dir = engine.coordinator.shard().data_dir().to_owned();
+    let data_dir = engine.coordinator.context.shard.data_dir().to_owned();
     let remove = move || {
         for Stored { snapshot, dir, .. } in find(&data_dir)? {
             let is_meant = tag.as_ref().is_none_or(|tag| *tag == snapshot.tag);
@@ -320,7 +320,7 @@ pub(super) async fn clear(engine: &Rc<Engine>, tag: Option<String>, what: Select
 pub(crate) async fn remove_expired(engine: Rc<Engine>) {
     loop {
         let made = follower().snapshot_with_end.notified();
-        let data_dir = engine.coordinator.shard().data_dir().to_owned();
+        let data_dir = engine.coordinator.context.shard.data_dir().to_owned();
         let now = runtime::wall_clock_us() / 1_000_000;
         let remove = move || {
             let mut next: Option<i64> = None;

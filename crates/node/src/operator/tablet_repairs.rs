@@ -74,7 +74,7 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<RepairRequest, St
             asked.keyspace, asked.table
         ));
     }
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let members = || view.topology.members();
     if let Some(host) = asked
         .hosts

@@ -26,7 +26,7 @@ impl VirtualTable for Configuration {
     }
 
     fn open(&self, request: Request) -> Opening<'_> {
-        let mut all = self.0.described(Engine::local().coordinator.shard().tasks());
+        let mut all = self.0.described(Engine::local().coordinator.context.shard.tasks());
         all.retain(|option| request.wanted.includes(option.name.as_bytes()));
         ready(OptionRows(all))
     }

@@ -49,7 +49,7 @@ impl Piece {
 fn pieces_here(engine: &Engine, tables: &[TableId]) -> ByTable<Piece> {
     let mut pieces: ByTable<Piece> = ByTable::new();
     for id in tables {
-        let Some(store) = engine.coordinator.shard().store(*id) else {
+        let Some(store) = engine.coordinator.context.shard.store(*id) else {
             continue;
         };
         let of_table = pieces.entry(*id).or_default();
@@ -96,7 +96,7 @@ struct Ranges {
 
 /// On the token ring, neighbours are one range.
 fn ranges(engine: &Engine, table: TableId) -> Ranges {
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let mut ranges = Ranges::default();
     let Some(route) = view.route(table) else {
         return ranges;

@@ -113,10 +113,10 @@ async fn protocol_servers() -> Vec<Row> {
 async fn runtime_info() -> Vec<Row> {
     let of_shard = async |engine: Rc<Engine>| {
         let (chunks, rows) = (
-            &engine.coordinator.shard().cache,
-            &engine.coordinator.shard().row_cache_budget,
+            &engine.coordinator.context.shard.cache,
+            &engine.coordinator.context.shard.row_cache_budget,
         );
-        let memory = engine.coordinator.shard().memory();
+        let memory = engine.coordinator.context.shard.memory();
         [
             chunks.budget() as u64,
             chunks.used() as u64,
@@ -226,7 +226,7 @@ async fn snapshot_views() -> Vec<Row> {
 /// `system.tablets`.
 fn token_ring() -> Vec<Row> {
     let engine = Engine::local();
-    let (schema, view) = (engine.schema(), engine.coordinator.view());
+    let (schema, view) = (engine.schema(), engine.coordinator.context.view());
     let mut rows = Vec::new();
     for keyspace in schema.keyspaces.values() {
         let datacenters = view.topology.datacenters();
@@ -278,7 +278,7 @@ fn token_ring() -> Vec<Row> {
 
 /// The tables that have tablets, as this shard sees the cluster.
 fn tablet_maps(engine: &Engine) -> Vec<(TableId, TabletMap)> {
-    let (schema, view) = (engine.schema(), engine.coordinator.view());
+    let (schema, view) = (engine.schema(), engine.coordinator.context.view());
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     let maps = tables.filter_map(|table| {
         let map = &view.route(table.id)?.map;
@@ -302,7 +302,7 @@ async fn load_per_node() -> Vec<Row> {
         }
     }
     let goal = of_operator(async |facts: Rc<AdminFacts>| facts.tablet_bytes_goal()).await;
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let members = view.topology.numbered_nodes();
     let row = |(number, node): (NodeNumber, &topology::Node)| {
         let tablets = copies.get(&number).copied().unwrap_or(0);
@@ -332,7 +332,7 @@ async fn tablet_sizes() -> Vec<Row> {
     let of_shard = async |engine: Rc<Engine>| {
         let mut sizes: Vec<((TableId, i64), u64)> = Vec::new();
         for (id, _) in tablet_maps(&engine) {
-            let Some(store) = engine.coordinator.shard().store(id) else {
+            let Some(store) = engine.coordinator.context.shard.store(id) else {
                 continue;
             };
             for tablet in store.tablets().iter() {
@@ -350,7 +350,7 @@ async fn tablet_sizes() -> Vec<Row> {
     };
     let sizes: BTreeMap<(TableId, i64), u64> = on_all_shards(of_shard).await.into_iter().flatten().collect();
     let engine = Engine::local();
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let mut rows = Vec::new();
     for (id, map) in tablet_maps(&engine) {
         for tablet in map.tablets() {
@@ -419,7 +419,7 @@ async fn raft_state() -> Vec<Row> {
         return Vec::new();
     };
     let engine = Engine::local();
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let members = view.topology.nodes().values();
     let row = |node: &topology::Node| {
         vec![
@@ -437,7 +437,7 @@ async fn raft_state() -> Vec<Row> {
 async fn max_sstable_size() -> Vec<Row> {
     let of_shard = async |engine: Rc<Engine>| {
         let mut largest: BTreeMap<TableId, u64> = BTreeMap::new();
-        for store in engine.coordinator.shard().stores() {
+        for store in engine.coordinator.context.shard.stores() {
             let of_table = largest.entry(store.table().id).or_default();
             for tablet in store.tablets().iter() {
                 tablet.with_version(|version| {

@@ -98,7 +98,7 @@ async fn counted(part: fn(&Rpc) -> Vec<(Uuid, Counted)>) -> BTreeMap<Uuid, Count
 /// The key of a node's row; None for a node that is no longer in the cluster.
 fn key(host_id: Uuid) -> Option<Row> {
     let engine = Engine::local();
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let node = view.topology.node(HostId(host_id))?;
     Some(vec![
         ("address", Cell::Inet(node.internode.ip())),

@@ -37,7 +37,7 @@ pub(super) fn register(tables: &mut Builder) {
 async fn large(is_wanted: fn(&LargeKind) -> bool) -> Vec<Row> {
     let of_shard = async move |engine: Rc<Engine>| {
         let mut rows = Vec::new();
-        for store in engine.coordinator.shard().stores() {
+        for store in engine.coordinator.context.shard.stores() {
             let table = store.table();
             for tablet in store.tablets().iter() {
                 tablet.with_version(|version| {

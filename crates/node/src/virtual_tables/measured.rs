@@ -14,7 +14,7 @@ use std::time::Duration;
 use admin::Distribution;
 use admin::control::{REQUESTS_POOL, pool_name};
 use admin::operator::Table;
-use coordinator::Coordinator;
+use coordinator::{Coordinator, Handoff};
 use cql_server::Server;
 use front::Front;
 use query::Engine;
@@ -342,8 +342,8 @@ struct Cache {
 async fn caches() -> Vec<Row> {
     let of_shard = async |engine: Rc<Engine>| {
         let (chunks, rows) = (
-            &engine.coordinator.shard().cache,
-            &engine.coordinator.shard().row_cache_budget,
+            &engine.coordinator.context.shard.cache,
+            &engine.coordinator.context.shard.row_cache_budget,
         );
         [
             (
@@ -471,7 +471,7 @@ async fn batch_metrics() -> Vec<Row> {
 async fn thread_pools() -> Vec<Row> {
     let engine = Engine::local();
     let mut rows = Vec::new();
-    for class in engine.coordinator.shard().tasks().classes() {
+    for class in engine.coordinator.context.shard.tasks().classes() {
         let counts = class.counts;
         let limit = class.workers.iter().map(|workers| u64::from(*workers)).sum();
         rows.push(vec![
@@ -507,7 +507,7 @@ async fn thread_pools() -> Vec<Row> {
 #[expect(clippy::cast_precision_loss, reason = "a ratio is shown with a few digits")]
 fn sstable_tasks() -> Vec<Row> {
     let engine = Engine::local();
-    let mut running = engine.coordinator.shard().tasks().list(Module::Compaction, true);
+    let mut running = engine.coordinator.context.shard.tasks().list(Module::Compaction, true);
     running.retain(|status| status.state == State::Running && status.scope == "tablet");
     let row = |status: tasks::Status| {
         let ratio = status.completed as f64 / status.total.max(1) as f64;
@@ -529,12 +529,12 @@ fn sstable_tasks() -> Vec<Row> {
 /// How full the disks of each member are, as far as it has said. Cassandra has no such table.
 fn disk_levels() -> Vec<Row> {
     let coordinator = Coordinator::local();
-    let view = coordinator.view();
+    let view = coordinator.context.view();
     let row = |(number, node): (NodeNumber, &Node)| {
         vec![
             ("host_id", Cell::Uuid(node.host_id.0)),
             ("address", Cell::Inet(node.internode.ip())),
-            ("level", Cell::text(coordinator.disk_level(number).name())),
+            ("level", Cell::text(coordinator.context.disk_level(number).name())),
         ]
     };
     let members = view.topology.numbered_nodes();
@@ -546,12 +546,12 @@ fn disk_levels() -> Vec<Row> {
 
 async fn pending_hints() -> Vec<Row> {
     let engine = Engine::local();
-    let view = engine.coordinator.view();
-    let pending = Coordinator::pending_hints().await.into_iter();
+    let view = engine.coordinator.context.view();
+    let pending = Handoff::pending().await.into_iter();
     let rows = pending.map(|hints| {
         let node = view.topology.node(hints.target);
         let number = view.topology.number(hints.target);
-        let is_live = number.is_some_and(|number| engine.coordinator.is_live(number));
+        let is_live = number.is_some_and(|number| engine.coordinator.context.is_live(number));
         let time = |us: Option<i64>| us.map_or(Cell::Null, |us| Cell::Timestamp(us / 1000));
         vec![
             ("host_id", Cell::Uuid(hints.target.0)),

@@ -201,7 +201,7 @@ fn peer_row(peer: &PeerInfo) -> Row {
 // --- streams and repairs ---------------------------------------------------------------------------------------------
 
 fn of_tasks(module: Module, is_shown: fn(&Status) -> bool, row: fn(&Status) -> Row) -> Vec<Row> {
-    let tasks = Engine::local().coordinator.shard().tasks().list(module, true);
+    let tasks = Engine::local().coordinator.context.shard.tasks().list(module, true);
     tasks.iter().filter(|status| is_shown(status)).map(row).collect()
 }
 

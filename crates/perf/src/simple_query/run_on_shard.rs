@@ -116,8 +116,8 @@ impl Bench {
             worker.fill().await.map_err(|error| error.message())?;
         }
         if self.flush {
-            engine.coordinator.shard().row_cache_budget.set_bytes_max(0);
-            engine.coordinator.shard().flush_all().await?;
+            engine.coordinator.context.shard.row_cache_budget.set_bytes_max(0);
+            engine.coordinator.context.shard.flush_all().await?;
         }
         if !self.meet(Meeting::TableFilled).await {
             return Ok(None);
@@ -245,7 +245,7 @@ impl<'e> Worker<'e> {
             .ok_or_else(|| QueryError::invalid("the table is gone"))?;
         let keys: Vec<[u8; 8]> = (0..bench.partitions)
             .map(u64::to_be_bytes)
-            .filter(|key| engine.coordinator.owner(table, token_of(key)) == shard)
+            .filter(|key| engine.coordinator.own.owner(table, token_of(key)) == shard)
             .collect();
         if keys.is_empty() {
             let message = format!("shard {shard} owns none of the keys; give more --partitions");

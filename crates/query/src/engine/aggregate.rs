@@ -29,16 +29,17 @@ impl Engine {
         consumer: &Consumer<impl RowSink>,
         (from, to): (Token, Token),
     ) -> Result<Option<Spread>, QueryError> {
-        let has_one_shard = runtime::shard_count() == 1 && self.coordinator.is_alone();
+        let has_one_shard = runtime::shard_count() == 1 && self.coordinator.context.is_alone();
         let begins = *consumer.position() == Position::Start;
         let has_groups = || select.has_groups_apart() && self.expects_few_groups(select.table.id, consumer);
         if has_one_shard || request.is_serial || !begins || from > to || !(select.is_mergeable() || has_groups()) {
             return Ok(None);
         }
         let after = Token(from.0.saturating_sub(1));
-        let view = self.coordinator.view();
+        let view = self.coordinator.context.view();
         let spread = self
             .coordinator
+            .near
             .spread(&view, select.table.id, (after, to), request.level);
         spread.map_err(QueryError::of_replicas)
     }
@@ -59,7 +60,7 @@ impl Engine {
             results: consumer.groups_wanted(),
             bytes_max: GROUP_BYTES_MAX,
         };
-        let near = self.coordinator.near(aggregate, spread, level, wanted);
+        let near = self.coordinator.near.run(aggregate, spread, level, wanted);
         let found = match consumer.within(near).await?? {
             Near::Found(found) => found,
             Near::TooMuch => return Ok(None),

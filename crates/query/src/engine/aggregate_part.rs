@@ -110,8 +110,16 @@ impl Work for Aggregate {
             inside,
         };
         let (coordinator, now) = (&engine.coordinator, run.expiry_now());
-        let view = coordinator.view();
-        let read = ReplicatedRead::new(coordinator, &view, &select.table, self.level, extent, now, stretch);
+        let view = coordinator.context.view();
+        let read = ReplicatedRead::new(
+            &coordinator.reads,
+            &view,
+            &select.table,
+            self.level,
+            extent,
+            now,
+            stretch,
+        );
         let read = read.map_err(QueryError::of_replicas)?.within(time.round);
         let place = consume_until(select, run, &mut consumer, read, time).await?;
         Ok((consumer.take_found(select), place))

@@ -48,8 +48,8 @@ impl Engine {
         self.check_commit_level(&conditional, request.level)?;
         let bound = statements.iter().map(|s| (&*s.plan, &s.run));
         let deadline = deadline_of_all(bound, request)?;
-        let owner = ShardId(self.coordinator.owner(conditional.table.id, conditional.token));
-        if owner == self.coordinator.shard_id() {
+        let owner = ShardId(self.coordinator.own.owner(conditional.table.id, conditional.token));
+        if owner == self.coordinator.context.shard_id() {
             let answer = self.conditional_here(statements, &conditional, request, deadline).await;
             preempt::allowed(|| drop(conditional));
             return answer;
@@ -91,7 +91,7 @@ impl Engine {
     ) -> Result<ConditionalAnswer, QueryError> {
         // Its deletions have the second of this moment, and no report passes it while the statement waits for its turn
         // and for its replicas.
-        let dated = self.coordinator.date(request.level, deadline);
+        let dated = self.coordinator.writes.date(request.level, deadline);
         statements
             .iter_mut()
             .for_each(|statement| statement.run.now_us = dated.now_us());
@@ -121,7 +121,7 @@ impl Engine {
             reads.push(wanted(vec![ClusteringSlice::all()], 1));
             reads.len() - 1
         });
-        let timeouts = self.coordinator.timeouts();
+        let timeouts = self.coordinator.context.timeouts();
         let cas = CasRequest {
             table: table.clone(),
             key: conditional.key.clone(),
@@ -179,7 +179,7 @@ impl Engine {
                 }
             }
         };
-        let done = self.coordinator.cas(&cas, &mut decide).await;
+        let done = self.coordinator.cas.compare_and_set(&cas, &mut decide).await;
         preempt::allowed(|| preempt::drop_each(statements));
         done.map_err(QueryError::of_replicas)?;
         last.unwrap_or_else(|| Err(QueryError::Server("a conditional statement ended undecided".to_owned())))
@@ -235,13 +235,14 @@ impl BlockSource for SerialRead {
                 return Ok(None);
             };
             let (engine, table) = (&self.engine, &self.table);
-            let deadline = self.deadline.or_after(engine.coordinator.timeouts().read);
+            let deadline = self.deadline.or_after(engine.coordinator.context.timeouts().read);
             let read = CasRead {
                 extent: extent.clone(),
                 stretch: self.stretch,
             };
             let found = engine
                 .coordinator
+                .cas
                 .serial_read(table, read, self.rows, self.serial, self.now, deadline)
                 .await;
             let found = found.map_err(QueryError::of_replicas)?;

@@ -60,7 +60,7 @@ impl Engine {
                 let from = keys_read(&keys, &consumer);
                 // Those of other nodes are not here.
                 let here = |(token, key): (Token, Vec<u8>)| {
-                    let pieces = self.coordinator.pieces_here(table.id, token, token);
+                    let pieces = self.coordinator.own.pieces_here(table.id, token, token);
                     pieces
                         .first()
                         .map(|(shard, ..)| (*shard, Part::Partition(token, key, None)))
@@ -72,7 +72,7 @@ impl Engine {
                     Position::Start => from,
                     Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
                 };
-                let pieces = self.coordinator.pieces_here(table.id, from, to).into_iter();
+                let pieces = self.coordinator.own.pieces_here(table.id, from, to).into_iter();
                 let left = pieces.filter(|(_, _, last)| *last >= begin);
                 left.map(|(shard, first, last)| (shard, Part::Tokens(first, last)))
                     .collect()
@@ -102,7 +102,7 @@ impl Engine {
             Position::BehindRow { key: last, clustering } if last == key => Some(Place::parse(clustering)),
             _ => None,
         };
-        let sources = self.coordinator.own_sources(&select.table, token);
+        let sources = self.coordinator.own.sources(&select.table, token);
         let mut sources = sources.map_err(|e| failure(&select.table, e))?;
         if let Some(place) = &behind {
             let is_read =
@@ -148,7 +148,7 @@ impl Engine {
             row_memory: None,
         };
         let keys_alone = Stretch { rows: 1, bytes: 1 };
-        let scan = self.coordinator.read_own_tokens(of, extent, keys_alone, options);
+        let scan = self.coordinator.own.read_tokens(of, extent, keys_alone, options);
         let mut scan = scan.map_err(failure)?;
         while let Some(block) = scan.next_block().await.map_err(failure)? {
             let partition = (block.token, block.key());
@@ -307,7 +307,7 @@ impl Fragments {
         }
         let partition = (self.token, &self.key[..]);
         self.source = Some(Reading {
-            read: source.read(&self.coordinator, &self.of, partition, slice, self.stretch),
+            read: source.read(&self.coordinator.own, &self.of, partition, slice, self.stretch),
             name: source.name,
             has_begun: false,
             open: None,

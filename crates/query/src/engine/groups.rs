@@ -163,7 +163,7 @@ impl Engine {
     /// tokens that this shard has.
     pub(super) fn expects_few_groups(&self, table: TableId, consumer: &Consumer<impl RowSink>) -> bool {
         let wanted = consumer.groups_wanted().min(GROUPS_EXPECTED_MAX);
-        let (partitions, tokens) = self.coordinator.own_density(table);
+        let (partitions, tokens) = self.coordinator.own.density(table);
         tokens > 0 && (u128::from(partitions) << 64) / tokens <= u128::from(wanted)
     }
 }

@@ -90,7 +90,7 @@ impl Engine {
         let mut measured = BTreeMap::new();
         for (table, of_table) in partitions {
             let touched: Vec<Touched> = of_table.into_values().collect();
-            let found = self.coordinator.measure(table, &touched).await;
+            let found = self.coordinator.limits.measure(table, &touched).await;
             let keys = touched.into_iter().map(|touched| (table, touched.key));
             measured.extend(keys.zip(found));
         }

@@ -148,8 +148,8 @@ impl Engine {
             guardrail_log: LineLimit::new(|lines| log::warn!("{lines} more warnings of guardrails are not logged")),
         });
         engine.coordinator.begin_alone();
-        engine.coordinator.serve_near::<aggregate_part::Aggregate>();
-        engine.coordinator.on_trace(Box::new(|trace| {
+        engine.coordinator.near.serve::<aggregate_part::Aggregate>();
+        engine.coordinator.traces.on_end(Box::new(|trace| {
             drop(runtime::spawn(
                 async move { Self::local().keep_trace(&trace, None).await },
             ));
@@ -159,7 +159,7 @@ impl Engine {
 
     /// Whether this node may answer reads of a table alone.
     fn reads_here(&self, table: TableId, level: Consistency) -> bool {
-        let table = self.coordinator.own_table(table);
+        let table = self.coordinator.own.table(table);
         table.is_some_and(|table| table.satisfies(level))
     }
 

@@ -33,7 +33,7 @@ pub enum CameTo {
 impl Engine {
     /// Whether this shard, or else this node, has a partition; None for tables that each node has for itself.
     pub fn came_to(&self, table: TableId, token: Token) -> Option<CameTo> {
-        self.coordinator.with_view(|view| {
+        self.coordinator.context.with_view(|view| {
             let replicas = view.route(table)?.map.tablet_of(token).replicas;
             Some(if replicas.iter().any(|r| self.is_here(view.me, *r)) {
                 CameTo::Owner
@@ -48,7 +48,7 @@ impl Engine {
     /// The tablet of a partition, when its table has tablets of its own and this shard is none of the tablet's
     /// replicas.
     pub fn tablet_elsewhere(&self, table: TableId, token: Token) -> Option<TabletPlace> {
-        self.coordinator.with_view(|view| {
+        self.coordinator.context.with_view(|view| {
             let map = &view.route(table).filter(|route| route.has_own_tablets)?.map;
             let tablet = map.tablet_of(token);
             if tablet.replicas.iter().any(|r| self.is_here(view.me, *r)) {
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     fn is_here(&self, me: topology::NodeNumber, replica: Replica) -> bool {
-        replica.node == me && u32::from(replica.shard) == self.coordinator.shard_id().0
+        replica.node == me && u32::from(replica.shard) == self.coordinator.context.shard_id().0
     }
 }
 

@@ -3,7 +3,7 @@
 //! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its values straight into
 //! the sink. It allocates nothing beyond the buffers that its caller reuses.
 
-use coordinator::{Coordinator, InMemory, LoadedRow, OwnRow, OwnTable, RowBuffers, RowName, RowProjection};
+use coordinator::{InMemory, LoadedRow, Own, OwnRow, OwnTable, Reads, RowBuffers, RowName, RowProjection};
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::{RowView, Tombstone};
 use plan::{BindContext, PlanError, PointSource, RowSink, SelectPlan, key_component, put_collection};
@@ -147,7 +147,7 @@ fn wanted<'w>(
 
 /// Answers a point read of a row from what was just read of it from files, and from memory.
 pub(super) fn read_loaded(
-    coordinator: &Coordinator,
+    own: &Own,
     (plan, level): (&SelectPlan, Consistency),
     ctx: &BindContext<'_>,
     (name, loaded): (RowName<'_>, &LoadedRow),
@@ -157,7 +157,7 @@ pub(super) fn read_loaded(
     let sources = plan.point()?;
     let now = ctx.expiry_now();
     let (table, wanted) = ((&*plan.table, level), wanted(plan, sources, now));
-    loaded.read(coordinator, table, name, &wanted, &mut scratch.row, |row, deletion| {
+    loaded.read(own, table, name, &wanted, &mut scratch.row, |row, deletion| {
         write_row(plan, sources, (row, deletion), name, now, out)
     })
 }
@@ -286,7 +286,7 @@ fn write_live_row(
 /// Reads a plain row from this shard's memory, to be confirmed by other replicas if it `needs_others`: gives it to
 /// `out`, and says how many rows live and the row's digest. None: in the general way.
 pub(super) fn read_plain(
-    coordinator: &Coordinator,
+    reads: &Reads,
     (plan, needs_others): (&SelectPlan, bool),
     ctx: &BindContext<'_>,
     (row, hash): (&OwnRow, KeyHash),
@@ -303,7 +303,7 @@ pub(super) fn read_plain(
     } = scratch;
     let name = RowName { hash, key, clustering };
     let (of_table, digest) = ((&*plan.table, name), (now, needs_others));
-    row.read_plain(coordinator, of_table, buffers, digest, |row, deletion| {
+    row.read_plain(reads, of_table, buffers, digest, |row, deletion| {
         write_row(plan, sources, (row, deletion), name, now, out)
     })
 }

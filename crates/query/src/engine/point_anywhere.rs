@@ -36,7 +36,7 @@ impl Engine {
         request: &Request,
     ) -> Result<Option<Page<S>>, QueryError> {
         let level = request.level;
-        let mut owner = self.coordinator.shard_id();
+        let mut owner = self.coordinator.context.shard_id();
         let mut bytes_max = match &request.reservation {
             Some(_) => UNRESERVED_ROW_BYTES_MAX,
             None => usize::MAX,
@@ -44,7 +44,7 @@ impl Engine {
         loop {
             match self.point_in_memory(owner, select, run, (level, bytes_max)).await? {
                 InMemory::Page(page) => {
-                    trace::note(|| match owner == self.coordinator.shard_id() {
+                    trace::note(|| match owner == self.coordinator.context.shard_id() {
                         true => "The row is in memory".to_owned(),
                         false => format!("The row is in the memory of shard {}", owner.0),
                     });
@@ -58,13 +58,13 @@ impl Engine {
                     bytes_max = usize::MAX;
                 }
                 // While a tablet moves, its owner by the map may not have it yet, and may be this shard.
-                InMemory::OtherShard(shard) if owner == self.coordinator.shard_id() && shard != owner.0 => {
+                InMemory::OtherShard(shard) if owner == self.coordinator.context.shard_id() && shard != owner.0 => {
                     owner = ShardId(shard)
                 }
                 InMemory::OtherShard(_) | InMemory::Unknown => break,
             }
         }
-        if owner == self.coordinator.shard_id() {
+        if owner == self.coordinator.context.shard_id() {
             return self.point_from_disk(select, run, level, None).await;
         }
         let (select, run) = (select.clone(), run.clone());
@@ -82,7 +82,7 @@ impl Engine {
         run: &Execution,
         (level, bytes_max): (Consistency, usize),
     ) -> Result<InMemory<S>, QueryError> {
-        if shard == self.coordinator.shard_id() {
+        if shard == self.coordinator.context.shard_id() {
             return self.point_in_own_memory(select, run, (level, bytes_max));
         }
         let (select, run) = (select.clone(), run.clone());

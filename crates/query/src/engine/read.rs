@@ -87,12 +87,12 @@ impl Engine {
         level: Consistency,
         out: &mut impl RowSink,
     ) -> Result<PointOutcome, QueryError> {
-        let Some(table) = self.coordinator.own_table(plan.table.id) else {
+        let Some(table) = self.coordinator.own.table(plan.table.id) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         let mut scratch = self.point.borrow_mut();
         if table.satisfies(level) {
-            let owner = |t| self.coordinator.owner(plan.table.id, t);
+            let owner = |t| self.coordinator.own.owner(plan.table.id, t);
             return Ok(point::read_point(plan, ctx, table, owner, &mut scratch, out)?);
         }
         self.read_unconfirmed(plan, ctx, (table, level), &mut scratch, out)
@@ -116,19 +116,19 @@ impl Engine {
         let Some(row) = table.row((token, &scratch.key)) else {
             return Ok(PointOutcome::NeedsDisk);
         };
-        if row.satisfies(&self.coordinator, (id, token), level) {
+        if row.satisfies(&self.coordinator.own, (id, token), level) {
             probe::step(|| format!("coordinator: this shard suffices for a read at {level}"));
             return Ok(point::read_here(plan, ctx, (&row, hash), scratch, out));
         }
         if plan.timeout.is_some() {
             return Ok(PointOutcome::NeedsDisk);
         }
-        let Some(read) = self.coordinator.begin_point(id, token, level) else {
+        let Some(read) = self.coordinator.reads.begin_point(id, token, level) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         let needs_others = !read.is_enough();
         let (plan, of_row) = ((plan, needs_others), (&row, hash));
-        let Some((rows, digest)) = point::read_plain(&self.coordinator, plan, ctx, of_row, scratch, out) else {
+        let Some((rows, digest)) = point::read_plain(&self.coordinator.reads, plan, ctx, of_row, scratch, out) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         if !needs_others {
@@ -157,7 +157,9 @@ impl Engine {
         };
         let scratch = self.point.borrow();
         let names = (&scratch.key[..], &scratch.clustering[..], now);
-        self.coordinator.confirm_point(read, &plan.table, names, digest, done);
+        self.coordinator
+            .reads
+            .confirm_point(read, &plan.table, names, digest, done);
     }
 
     /// Reads a page by the general way, into a new sink.
@@ -185,7 +187,7 @@ impl Engine {
         // Whatever it waits for.
         let read = runtime::timeout(timeout, self.read_stored(select, run, request)).await;
         let level = request.level;
-        let block_for = || self.coordinator.block_for(select.table.id, level);
+        let block_for = || self.coordinator.context.block_for(select.table.id, level);
         read.unwrap_or_else(|_| Err(Patience::new((timeout, true), level, block_for()).0.timeout()))
     }
 
@@ -208,7 +210,7 @@ impl Engine {
         let is_here = self.reads_here(select.table.id, level);
         let page = self.read_page(select, run, request, (is_here, true)).await;
         // What a damaged file keeps from this node another replica may have.
-        let has_replicas = || self.coordinator.view().route(select.table.id).is_some();
+        let has_replicas = || self.coordinator.context.view().route(select.table.id).is_some();
         match page {
             Err(QueryError::ReadFailure(_)) if !request.is_serial && has_replicas() => {
                 self.read_page(select, run, request, (false, false)).await
@@ -230,7 +232,7 @@ impl Engine {
     ) -> Result<Page<S>, QueryError> {
         let level = request.level;
         // While this is held, a change of where data is waits until the page is read.
-        let view = self.coordinator.view();
+        let view = self.coordinator.context.view();
         // The flight of a point read has the node's timeout, and no trace.
         let is_point = select.is_point() && (is_here || select.timeout.is_none() && Trace::current().is_none());
         if is_here {
@@ -300,7 +302,7 @@ impl Engine {
                         }
                         continue;
                     }
-                    let owner = self.coordinator.owner(select.table.id, token);
+                    let owner = self.coordinator.own.owner(select.table.id, token);
                     (consumer, flow) = self
                         .part_on(owner, select, run, consumer, Part::Partition(token, key, serial))
                         .await?;
@@ -319,7 +321,7 @@ impl Engine {
                     Position::Start => from,
                     Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
                 };
-                for (shard, first, last) in self.coordinator.pieces_here(select.table.id, from, to) {
+                for (shard, first, last) in self.coordinator.own.pieces_here(select.table.id, from, to) {
                     if last < begin {
                         continue;
                     }
@@ -379,8 +381,8 @@ impl Engine {
             return Ok(None);
         }
         let level = request.level;
-        let limit = (own.unwrap_or(self.coordinator.timeouts().scan), own.is_some());
-        let block_for = self.coordinator.block_for(select.table.id, level);
+        let limit = (own.unwrap_or(self.coordinator.context.timeouts().scan), own.is_some());
+        let block_for = self.coordinator.context.block_for(select.table.id, level);
         Ok(Some(Patience::new(limit, level, block_for)))
     }
 
@@ -404,18 +406,18 @@ impl Engine {
                 &named
             }
         };
-        let (name, table) = (missed.name(), self.coordinator.own_table(select.table.id));
+        let (name, table) = (missed.name(), self.coordinator.own.table(select.table.id));
         let Some(row) = table.and_then(|table| table.find(name.hash.token())) else {
             return Ok(None);
         };
-        let loaded = row.load(&self.coordinator, &select.table, name).await;
+        let loaded = row.load(&self.coordinator.own, &select.table, name).await;
         let loaded = loaded.map_err(|e| failure(&select.table, e))?;
         let mut sink = S::default();
         if let Some(loaded) = loaded {
             let mut scratch = self.point.borrow_mut();
             let answer = |ctx: &BindContext<'_>| {
                 let (of_select, of_row) = ((select, level), (name, &loaded));
-                point::read_loaded(&self.coordinator, of_select, ctx, of_row, &mut scratch, &mut sink)
+                point::read_loaded(&self.coordinator.own, of_select, ctx, of_row, &mut scratch, &mut sink)
             };
             if let Some(rows) = run.with_unpreempted(answer) {
                 return Ok(Some(Page::of_point(rows, sink)));
@@ -446,8 +448,8 @@ impl Engine {
         consumer: Consumer<S>,
         part: Part,
     ) -> Result<(Consumer<S>, Flow), QueryError> {
-        let asked_by = self.coordinator.with_view(|view| view.version);
-        if ShardId(shard) == self.coordinator.shard_id() {
+        let asked_by = self.coordinator.context.with_view(|view| view.version);
+        if ShardId(shard) == self.coordinator.context.shard_id() {
             return Box::pin(self.placed_part(select, run, consumer, part, asked_by)).await;
         }
         let (select, run) = (select.clone(), run.clone());
@@ -475,7 +477,7 @@ impl Engine {
             Part::Partition(token, ..) => (*token, *token),
             Part::Tokens(first, last) => (*first, *last),
         };
-        let owners = self.coordinator.place_of(select.table.id, tokens, asked_by).await;
+        let owners = self.coordinator.own.place_of(select.table.id, tokens, asked_by).await;
         let pieces = match owners.map_err(|e| failure(&select.table, e))? {
             TokenOwners::Here => return self.part(select, run, consumer, part).await,
             TokenOwners::Elsewhere(pieces) => pieces,
@@ -528,7 +530,8 @@ impl Engine {
         let failure = |e| failure(&select.table, e);
         let partition = self
             .coordinator
-            .own_partition(&select.table, (token, key))
+            .own
+            .partition(&select.table, (token, key))
             .map_err(failure)?;
         let has_many_slices = run.with(|ctx| consumer.slices(select, ctx))?.len() > 1;
         if has_many_slices && !partition.may_be_there().map_err(failure)? {
@@ -537,7 +540,7 @@ impl Engine {
         }
         let slices = (slices_left(select, run, consumer, key)?, select.reversed);
         let (stretch, options) = (stretch_of(consumer), read_options(select, consumer));
-        let read = partition.read(&self.coordinator, &select.table, slices, stretch, options);
+        let read = partition.read(&self.coordinator.own, &select.table, slices, stretch, options);
         let mut source = KeptRead {
             read: read.map_err(failure)?,
             table: &select.table,
@@ -573,7 +576,8 @@ impl Engine {
         let (stretch, options) = (stretch_of(consumer), read_options(select, consumer));
         let read = self
             .coordinator
-            .read_own_tokens(&select.table, extent, stretch, options);
+            .own
+            .read_tokens(&select.table, extent, stretch, options);
         let mut source = KeptRead {
             read: read.map_err(|e| failure(&select.table, e))?,
             table: &select.table,
@@ -582,7 +586,7 @@ impl Engine {
         if let Some(key) = begun {
             let token = token_of(&key);
             // The rest of a partition is read with the tokens that it is among, not with those after it.
-            if (from..=to).contains(&token) && self.coordinator.has_token(&select.table, token) {
+            if (from..=to).contains(&token) && self.coordinator.own.has_token(&select.table, token) {
                 let flow = self.partition(select, run, consumer, token, &key).await?;
                 if flow != Flow::Continue && flow != Flow::SkipPartition {
                     return Ok(flow);

@@ -41,15 +41,23 @@ impl Engine {
             rows: consumer.rows_wanted(),
             bytes: BLOCK_BYTES,
         };
-        let view = self.coordinator.view();
-        let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
+        let view = self.coordinator.context.view();
+        let read = ReplicatedRead::new(
+            &self.coordinator.reads,
+            &view,
+            &select.table,
+            level,
+            extent,
+            now,
+            stretch,
+        );
         let read = read
             .map_err(QueryError::of_replicas)?
             .bypassing_cache(select.bypasses_cache)
             .with_row_memory(consumer.row_memory());
         let read = match waited.is_zero() {
             true => read,
-            false => read.within(self.coordinator.timeouts().read.saturating_sub(waited)),
+            false => read.within(self.coordinator.context.timeouts().read.saturating_sub(waited)),
         };
         Ok(read.until(consumer.own_deadline()))
     }

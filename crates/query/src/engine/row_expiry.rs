@@ -153,7 +153,7 @@ impl Engine {
         rows: &[Vec<u8>],
         clock: &Clock,
     ) -> Result<u64, QueryError> {
-        let dated = self.coordinator.date(Consistency::Quorum, Deadline::USUAL);
+        let dated = self.coordinator.writes.date(Consistency::Quorum, Deadline::USUAL);
         let extent = Extent::Partition {
             key: key.to_vec(),
             slices: rows.iter().map(|row| ClusteringSlice::exactly(row)).collect(),
@@ -187,6 +187,7 @@ impl Engine {
         if deleted > 0 {
             let written = self
                 .coordinator
+                .writes
                 .write(deletions, &dated, WriteKind::Simple, Atomicity::Share)
                 .await;
             written.map_err(QueryError::of_replicas)?;
@@ -205,8 +206,16 @@ impl Engine {
             rows: STRETCH_ROWS,
             bytes: BLOCK_BYTES,
         };
-        let view = self.coordinator.view();
-        let read = ReplicatedRead::new(&self.coordinator, &view, table, level, extent, clock.second(), stretch);
+        let view = self.coordinator.context.view();
+        let read = ReplicatedRead::new(
+            &self.coordinator.reads,
+            &view,
+            table,
+            level,
+            extent,
+            clock.second(),
+            stretch,
+        );
         Ok(read.map_err(QueryError::of_replicas)?.bypassing_cache(true))
     }
 }

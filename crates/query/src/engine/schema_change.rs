@@ -164,7 +164,7 @@ impl Engine {
     /// The racks that have nodes which hold data, and stay.
     fn racks_by_datacenter(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut racks: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        self.coordinator.with_view(|view| {
+        self.coordinator.context.with_view(|view| {
             for node in view.topology.members().filter(|node| view.topology.may_hold(node)) {
                 let here = racks.entry(node.location.datacenter.clone()).or_default();
                 here.insert(node.location.rack.clone());
@@ -175,7 +175,7 @@ impl Engine {
 
     fn nodes_by_datacenter(&self) -> BTreeMap<String, u32> {
         let mut nodes = BTreeMap::new();
-        self.coordinator.with_view(|view| {
+        self.coordinator.context.with_view(|view| {
             // Of a datacenter with zero-token nodes alone no keyspace can have copies.
             let holders = view
                 .topology

@@ -80,7 +80,7 @@ impl Engine {
     }
 
     async fn keep_events(self: &Rc<Self>, trace: &Trace) -> Result<(), String> {
-        let (address, port) = self.coordinator.own_address();
+        let (address, port) = self.coordinator.context.own_address();
         let thread = format!("shard {}", runtime::shard().0);
         // A random number distinguishes the events of two shards, the clock sequence those of one shard.
         let node = *runtime::random_u64()
@@ -133,7 +133,7 @@ impl Engine {
                 id
             }
         };
-        let (address, _) = self.coordinator.own_address();
+        let (address, _) = self.coordinator.context.own_address();
         let shard = i32::try_from(runtime::shard().0).unwrap_or(i32::MAX);
         let began_ms = began_us.div_euclid(1000);
         let values = vec![
@@ -162,7 +162,7 @@ impl Engine {
     }
 
     async fn keep_session(self: &Rc<Self>, id: TraceId, began_us: i64, session: &Session) -> Result<(), String> {
-        let (address, port) = self.coordinator.own_address();
+        let (address, port) = self.coordinator.context.own_address();
         let values = vec![
             value(id.to_vec()),
             value(bytes_of(session.client.ip())),

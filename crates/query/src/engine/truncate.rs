@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator::replicas_to_truncate;
 use schema::{Table, TableId};
 use topology::HostId;
 
@@ -19,7 +20,7 @@ impl Engine {
     ) -> Result<(), QueryError> {
         let failed = |e: String| QueryError::Truncate(format!("Error during truncate: {e}"));
         let table = table.id;
-        let replicas = self.coordinator.replicas_to_truncate(table).map_err(failed)?;
+        let replicas = replicas_to_truncate(&self.coordinator.context, table).map_err(failed)?;
         let truncate = move || async move { Self::local().truncate_in_cluster(table, replicas, timeout).await };
         let truncated = coordinator::on_metadata_shard(truncate).await;
         truncated.map_err(failed)

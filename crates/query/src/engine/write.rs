@@ -129,7 +129,7 @@ impl Engine {
         probe::step(|| format!("engine: key of {} bytes, token {}, row packed", key.len(), token.0));
         let mutation = Mutation::new(&packed).expect("it was packed just now");
         let mutation = Located { token, mutation };
-        let written = self.coordinator.write_here(mutation, level);
+        let written = self.coordinator.own.write(mutation, level);
         if let Some(logged) = written.map_err(QueryError::of_replica)? {
             return Ok(Written::Here(logged));
         }
@@ -139,7 +139,7 @@ impl Engine {
         let mutation = mutation.to_owned();
         // Released first: no outcome may be delivered while these are borrowed.
         drop((key, packed));
-        self.coordinator.write_then(mutation, level, done);
+        self.coordinator.writes.write_then(mutation, level, done);
         Ok(Written::UnderWay)
     }
 
@@ -158,7 +158,7 @@ impl Engine {
             self.admit(plan.table.id, token, Operation::Write, limit).await?;
         }
         let deadline = Deadline::after(run.with(|ctx| plan.own_timeout(ctx))?);
-        let dated = self.coordinator.date(request.level, deadline);
+        let dated = self.coordinator.writes.date(request.level, deadline);
         let mut mutations = Mutations::new();
         self.pack(plan, run, request, (None, &dated), &mut mutations).await?;
         if plan.counts() {
@@ -181,13 +181,13 @@ impl Engine {
             operation,
             limit,
         };
-        let admitted = self.coordinator.admit(admission).await;
+        let admitted = self.coordinator.limits.admit(admission).await;
         admitted.map_err(QueryError::of_replicas)
     }
 
     /// Adds to counters.
     async fn add(self: &Rc<Self>, additions: Mutations, dated: &Dated) -> Result<(), QueryError> {
-        let added = self.coordinator.add(additions.into_vec(), dated).await;
+        let added = self.coordinator.counters.add(additions.into_vec(), dated).await;
         added.map_err(QueryError::of_replicas)
     }
 
@@ -238,7 +238,7 @@ impl Engine {
         let runs = if read.is_empty() { runs } else { &read_runs[..] };
         let own = writes.iter().zip(runs).map(|(plan, run)| (&**plan, *run));
         let deadline = deadline_of_all(own, request)?;
-        let dated = self.coordinator.date(request.level, deadline);
+        let dated = self.coordinator.writes.date(request.level, deadline);
         // All statements of a batch write at the same moment.
         let timestamp = timestamp
             .or(request.timestamp)
@@ -383,8 +383,8 @@ impl Engine {
             rows: if are_static { 1 } else { LISTS_ROWS },
             bytes: LISTS_BYTES,
         };
-        let view = self.coordinator.view();
-        let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
+        let view = self.coordinator.context.view();
+        let read = ReplicatedRead::new(&self.coordinator.reads, &view, &plan.table, level, extent, now, stretch);
         let row_memory = request.reservation.clone().map(|memory| memory as Arc<dyn RowMemory>);
         let read = read.map_err(QueryError::of_replicas)?.with_row_memory(row_memory);
         let mut read = read.until(dated.deadline);
@@ -397,8 +397,8 @@ impl Engine {
             return Ok(());
         }
         let written = match kind {
-            WriteKind::Batch => self.coordinator.write_batch(mutations, dated).await,
-            _ => self.coordinator.write_in_parts(mutations, dated, kind).await,
+            WriteKind::Batch => self.coordinator.writes.write_batch(mutations, dated).await,
+            _ => self.coordinator.writes.write_in_parts(mutations, dated, kind).await,
         };
         written.map_err(QueryError::of_replicas)
     }
@@ -409,7 +409,7 @@ impl Engine {
     /// When some of it may be lost.
     #[inline]
     pub fn commit(&self, logged: &Logged) -> Result<Option<Unsynced>, QueryError> {
-        self.coordinator.commit_own(logged).map_err(QueryError::of_replica)
+        self.coordinator.own.commit(logged).map_err(QueryError::of_replica)
     }
 
     /// Waits until what was committed may be acknowledged.
@@ -417,7 +417,7 @@ impl Engine {
     /// # Errors
     /// When the log cannot be synced.
     pub async fn synced(&self, unsynced: Unsynced) -> Result<(), QueryError> {
-        let synced = self.coordinator.sync_own(unsynced).await;
+        let synced = self.coordinator.own.sync(unsynced).await;
         synced.map_err(QueryError::of_replica)
     }
 }

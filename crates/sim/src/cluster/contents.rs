@@ -141,14 +141,14 @@ impl Inventory {
 
     async fn scan(&self, node: IpAddr) -> Result<(), String> {
         let (engine, coordinator) = (Engine::local(), Coordinator::local());
-        let view = coordinator.view();
-        for store in engine.coordinator.shard().stores() {
+        let view = coordinator.context.view();
+        for store in engine.coordinator.context.shard.stores() {
             let table = store.table();
             let Some(route) = view.route(table.id) else { continue };
             if !KEYSPACES.contains(&table.keyspace.as_str()) {
                 continue;
             }
-            let mut scan = TabletScan::all(&store, engine.coordinator.shard().cache.clone(), LIMITS);
+            let mut scan = TabletScan::all(&store, engine.coordinator.context.shard.cache.clone(), LIMITS);
             let mut whole: Option<PartitionBlock> = None;
             loop {
                 let next = scan.next_block().await.map_err(|e| format!("{node}: {e}"))?;

@@ -75,7 +75,7 @@ pub(super) struct Seen {
 pub(super) fn look() -> Option<Seen> {
     let coordinator = runtime::local::<Coordinator>()?;
     let engine = runtime::local::<Engine>()?;
-    let view = coordinator.view();
+    let view = coordinator.context.view();
     let schema = engine.schema();
     let of_clients = schema
         .keyspaces
@@ -95,7 +95,7 @@ pub(super) fn look() -> Option<Seen> {
         }
     }
     let mut open = Vec::new();
-    for store in engine.coordinator.shard().stores() {
+    for store in engine.coordinator.context.shard.stores() {
         let table = store.table();
         let name = format!("{}.{}", table.keyspace, table.name);
         open.extend(store.tablets().iter().map(|tablet| Open {

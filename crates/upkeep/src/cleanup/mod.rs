@@ -75,7 +75,7 @@ async fn after_ring_change(engine: &Rc<Engine>, tasks: &Arc<Tasks>) -> Result<Lo
     let mut tables = tables_of_users(engine);
     let is_on_ring = |table: &Arc<Table>| {
         let has_tablets = |view: &ClusterView| view.route(table.id).is_some_and(|route| route.has_own_tablets);
-        !engine.coordinator.with_view(has_tablets)
+        !engine.coordinator.context.with_view(has_tablets)
     };
     tables.retain(is_on_ring);
     let mut lost = Lost {
@@ -129,7 +129,7 @@ async fn of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -> Resul
     let mut dirs: Vec<PathBuf> = Vec::new();
     for store in kept
         .iter()
-        .filter_map(|table| engine.coordinator.shard().store(table.id))
+        .filter_map(|table| engine.coordinator.context.shard.store(table.id))
     {
         dirs.push(store.dir.join(UNOWNED));
     }
@@ -161,21 +161,22 @@ async fn ranges_of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -
 async fn on_shard(base: TableId, kept: Vec<TableId>, origin: &Origin) -> Result<bool, String> {
     let engine = Engine::local();
     for table in kept {
-        let Some(store) = engine.coordinator.shard().store(table) else {
+        let Some(store) = engine.coordinator.context.shard.store(table) else {
             continue;
         };
         let Some(ranges) = foreign(&engine, base) else {
             return Ok(false);
         };
         if !ranges.is_empty() && has_any(&store, &ranges) {
-            let task = streaming::kinds::make_room(engine.coordinator.shard(), &store, origin);
+            let task = streaming::kinds::make_room(&engine.coordinator.context.shard, &store, origin);
             // The ranges may become this node's own while the removal waits for its compaction turn; what was copied
             // into them must then stay. Once the removal has the turn, they cannot: the next change of the ring begins
             // with a removal of its own, which waits for the turn.
             let are_foreign = || foreign(&engine, base).as_ref() == Some(&ranges);
             let discarded = engine
                 .coordinator
-                .shard()
+                .context
+                .shard
                 .discard_ranges_while(&store, &ranges, &task, &are_foreign);
             let done = discarded.await;
             task.end(&done);
@@ -190,7 +191,7 @@ async fn on_shard(base: TableId, kept: Vec<TableId>, origin: &Origin) -> Result<
 /// The ranges of the token ring that are not this node's, as the shard knows it now; none where the table has its own
 /// tablets. None while ranges go to other owners.
 fn foreign(engine: &Engine, base: TableId) -> Option<Vec<TokenRange>> {
-    engine.coordinator.with_view(|view| {
+    engine.coordinator.context.with_view(|view| {
         let route = view.route(base).filter(|route| !route.has_own_tablets);
         let Some(route) = route else { return Some(Vec::new()) };
         let is_still = route.map.moving().next().is_none() || planted::is_planted(Bug::CleansWhileRingMoves);
@@ -243,7 +244,7 @@ fn bytes_here(tables: &[TableId]) -> u64 {
     let mut bytes = 0;
     for store in tables
         .iter()
-        .filter_map(|table| engine.coordinator.shard().store(*table))
+        .filter_map(|table| engine.coordinator.context.shard.store(*table))
     {
         for tablet in store.tablets().iter() {
             tablet.with_version(|version| {

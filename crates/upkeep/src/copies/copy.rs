@@ -60,7 +60,7 @@ async fn copy_for(engine: &Rc<Engine>, copy: Copy, purpose: Purpose) -> Result<(
     let table = table.ok_or_else(|| "the table was dropped".to_owned())?;
     let kept = engine.node.system_tables.kept_tables(&table);
     let kept: Vec<TableId> = kept.iter().map(|table| table.id).collect();
-    let truncated_at = engine.coordinator.view().truncated_at(copy.table);
+    let truncated_at = engine.coordinator.context.view().truncated_at(copy.table);
     let shard = ShardId(u32::from(copy.shard));
     runtime::submit_async_to(shard, move || async move {
         // What the first table has ready in one piece is copied of the others, too, in however many pieces.
@@ -102,10 +102,15 @@ pub async fn discard(engine: &Rc<Engine>, discard: Discard) -> Result<(), String
         let engine = Engine::local();
         for store in kept
             .into_iter()
-            .filter_map(|table| engine.coordinator.shard().store(table))
+            .filter_map(|table| engine.coordinator.context.shard.store(table))
         {
-            let task = streaming::kinds::make_room(engine.coordinator.shard(), &store, &Origin::Node);
-            let done = engine.coordinator.shard().discard_ranges(&store, &ranges, &task).await;
+            let task = streaming::kinds::make_room(&engine.coordinator.context.shard, &store, &Origin::Node);
+            let done = engine
+                .coordinator
+                .context
+                .shard
+                .discard_ranges(&store, &ranges, &task)
+                .await;
             task.end(&done);
             done?;
         }
@@ -127,7 +132,7 @@ async fn copy_table(
     purpose: &Purpose,
 ) -> Result<(usize, u64), String> {
     let engine = Engine::local();
-    let (rpc, store) = (runtime::local::<Rpc>(), engine.coordinator.shard().store(table));
+    let (rpc, store) = (runtime::local::<Rpc>(), engine.coordinator.context.shard.store(table));
     let rpc = rpc.ok_or_else(|| "this node has no connections to others".to_owned())?;
     let store = store.ok_or_else(|| "the table was dropped".to_owned())?;
     let source = |(peer, shard): &(rpc::Peer, u16)| Source {
@@ -151,8 +156,8 @@ async fn copy_table(
         Purpose::Complete => (&Origin::Node, rebuild()),
         Purpose::Rebuild(task) => (task, rebuild()),
     };
-    let task = streaming::kinds::stream_tablet(engine.coordinator.shard(), &store, ranges, origin);
-    let pulled = streaming::pull(&rpc, engine.coordinator.shard(), &request, &task).await;
+    let task = streaming::kinds::stream_tablet(&engine.coordinator.context.shard, &store, ranges, origin);
+    let pulled = streaming::pull(&rpc, &engine.coordinator.context.shard, &request, &task).await;
     task.end(&pulled);
     let pulled = pulled.map_err(|e| e.to_string())?;
     let table = store.table();
@@ -172,7 +177,10 @@ async fn copy_table(
 /// and the bytes received.
 async fn repair_with(copy: &Copy, ranges: &[TokenRange]) -> Result<(usize, u64), String> {
     let engine = Engine::local();
-    let (rpc, store) = (runtime::local::<Rpc>(), engine.coordinator.shard().store(copy.table));
+    let (rpc, store) = (
+        runtime::local::<Rpc>(),
+        engine.coordinator.context.shard.store(copy.table),
+    );
     let rpc = rpc.ok_or_else(|| "this node has no connections to others".to_owned())?;
     let store = store.ok_or_else(|| "the table was dropped".to_owned())?;
     let participant = |(peer, shard): &(rpc::Peer, u16)| Participant {
@@ -190,8 +198,8 @@ async fn repair_with(copy: &Copy, ranges: &[TokenRange]) -> Result<(usize, u64),
             rest: 0,
             marks: None,
         };
-        let task = repair::kinds::repair_range(engine.coordinator.shard(), &store, *range, &Origin::Node);
-        let repaired = repair::repair(&rpc, engine.coordinator.shard(), &request, &task).await;
+        let task = repair::kinds::repair_range(&engine.coordinator.context.shard, &store, *range, &Origin::Node);
+        let repaired = repair::repair(&rpc, &engine.coordinator.context.shard, &request, &task).await;
         task.end(&repaired);
         let repaired = repaired.map_err(|e| e.to_string())?;
         received += repaired.received_bytes;

@@ -52,7 +52,7 @@ pub async fn rebuild(
     is_live: impl Fn(HostId) -> bool,
     task: &Task,
 ) -> Result<Rebuilt, String> {
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     let mut parts = Vec::new();
     let mut rebuilt = Rebuilt::default();
     for table in tables {

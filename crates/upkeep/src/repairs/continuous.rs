@@ -159,12 +159,14 @@ fn oldest_allowed(engine: &Engine, table: TableId, threshold: Option<Duration>) 
     });
     // A repair counts for what was written some time before it began.
     let since = Wants::local().since.borrow().get(&table).copied();
-    let wanted = since.map_or(0, |since| since.saturating_sub(engine.coordinator.late_write_seconds()));
+    let wanted = since.map_or(0, |since| {
+        since.saturating_sub(engine.coordinator.context.timeouts().late_write_seconds())
+    });
     (usual.max(wanted), wanted > 0)
 }
 
 fn compared_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
-    let store = engine.coordinator.shard().store(table);
+    let store = engine.coordinator.context.shard.store(table);
     store.map_or(u32::MAX, |store| store.compared_until(range))
 }
 
@@ -196,7 +198,7 @@ impl Own {
         look: impl FnOnce(&OwnRanges) -> T,
     ) -> Option<T> {
         let route = view.route(table)?;
-        let store = engine.coordinator.shard().store(table);
+        let store = engine.coordinator.context.shard.store(table);
         let until = |range: TokenRange| store.as_ref().map_or(u32::MAX, |store| store.compared_until(range));
         let identity = store.as_ref().map_or_else(Weak::new, Rc::downgrade);
         let repaired = store
@@ -212,7 +214,8 @@ impl Own {
             entry => {
                 let here = Replica {
                     node: view.me,
-                    shard: u16::try_from(engine.coordinator.shard().id().0).expect("a node has at most 65,535 shards"),
+                    shard: u16::try_from(engine.coordinator.context.shard.id().0)
+                        .expect("a node has at most 65,535 shards"),
                 };
                 let ranges = OwnRanges::new(&route.map, here, &until);
                 entry
@@ -248,7 +251,7 @@ pub struct Ages {
 /// How long ago the ranges of users' tables were repaired that this shard repairs.
 #[must_use]
 pub fn ages(engine: &Engine) -> Ages {
-    let (view, own) = (engine.coordinator.view(), Own::local());
+    let (view, own) = (engine.coordinator.context.view(), Own::local());
     let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
     let tables = tables_of_users(engine);
     own.retain(&tables);
@@ -268,7 +271,7 @@ fn own_parts(engine: &Engine, view: &ClusterView, table: TableId, range: TokenRa
     let Some(route) = view.route(table) else {
         return Vec::new();
     };
-    let shard = engine.coordinator.shard().id().0;
+    let shard = engine.coordinator.context.shard.id().0;
     let mut parts = parts(view, &route.map, table, Some((range.after.0, range.to.0)), |_| true);
     parts.retain(|part| u32::from(part.shard) == shard && part.is_here_first);
     parts
@@ -276,7 +279,7 @@ fn own_parts(engine: &Engine, view: &ClusterView, table: TableId, range: TokenRa
 
 /// The ranges that this shard repairs now: those that operators wait for, then the one that has waited longest.
 fn due(engine: &Engine, threshold: Option<Duration>, waits: &BTreeMap<(TableId, Token), Instant>) -> Vec<Due> {
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     if !runtime::is_clock_trusted() {
         return Vec::new();
     }
@@ -322,7 +325,7 @@ pub async fn want(wanted: RepairRequest) -> Left {
 
 fn want_here(wanted: &RepairRequest) -> Left {
     let (engine, wants) = (Engine::local(), Wants::local());
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     if let Some(selection) = &wanted.selected {
         return selected::want_here(&engine, &view, wanted, selection);
     }

@@ -58,7 +58,10 @@ pub async fn repair_everywhere(
             (left_before, changed_at) = (left.ranges, runtime::now());
         }
         let waits_for_ring = || {
-            let is_changing = engine.coordinator.with_view(|view| view.topology.has_ring_change());
+            let is_changing = engine
+                .coordinator
+                .context
+                .with_view(|view| view.topology.has_ring_change());
             is_changing.then_some("ranges of the token ring are repaired when the change of its owners has ended")
         };
         match left.failure.is_empty() {
@@ -144,7 +147,7 @@ async fn left_everywhere(
         let hosts = wanted.selected.as_ref().map(|selected| &selected.hosts);
         hosts.is_none_or(|hosts| hosts.is_empty() || hosts.contains(&host.0))
     };
-    let peers: Vec<(HostId, Option<Peer>)> = engine.coordinator.with_view(|view| {
+    let peers: Vec<(HostId, Option<Peer>)> = engine.coordinator.context.with_view(|view| {
         let members = view.topology.numbered_nodes();
         let others = members.filter(|(number, node)| *number != view.me && node.state != NodeState::Left);
         others

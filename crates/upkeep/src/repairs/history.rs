@@ -93,7 +93,7 @@ pub async fn recall(engine: Rc<Engine>) {
                 let ranges = ranges.clone();
                 runtime::submit_to(ShardId(shard), move || {
                     let engine = Engine::local();
-                    let shard = engine.coordinator.shard();
+                    let shard = &engine.coordinator.context.shard;
                     ranges.iter().for_each(|equal| shard.note_repaired(equal));
                 })
                 .await;

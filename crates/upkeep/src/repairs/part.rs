@@ -140,7 +140,7 @@ impl Part {
 
     /// Why it cannot be repaired now: one of its replicas cannot be asked.
     pub(super) fn obstacle(&self, engine: &Engine) -> Option<String> {
-        let is_down = |(node, _): &&(NodeNumber, Participant)| !engine.coordinator.is_live(*node);
+        let is_down = |(node, _): &&(NodeNumber, Participant)| !engine.coordinator.context.is_live(*node);
         let down = self.others.iter().find(is_down);
         let down = down.map(|(_, other)| other.peer.host_id.to_string());
         let unknown = || self.unknown.map(|node| format!("number {}", node.0));
@@ -201,7 +201,8 @@ impl RepairOptions {
         let is_here = || {
             engine
                 .coordinator
-                .shard()
+                .context
+                .shard
                 .store(part.table)
                 .is_some_and(|store| store.is_one_tablet(part.range))
         };
@@ -225,7 +226,7 @@ impl RepairOptions {
 /// Whether a table has tablets of its own: of ranges of the token ring nothing is marked.
 pub fn has_tablets(engine: &Engine, table: TableId) -> bool {
     let has_own = |view: &ClusterView| view.route(table).is_some_and(|route| route.has_own_tablets);
-    engine.coordinator.with_view(has_own)
+    engine.coordinator.context.with_view(has_own)
 }
 
 /// Why a range is not repaired.
@@ -253,7 +254,12 @@ pub(super) async fn repair_part(part: &Part, how: RepairOptions, origin: &Origin
     let mut attempt = 1;
     loop {
         match attempt_part(part, how, origin).await {
-            Err(Failure::Repair(_)) if !Engine::local().coordinator.with_view(|view| part.is_current(view)) => {
+            Err(Failure::Repair(_))
+                if !Engine::local()
+                    .coordinator
+                    .context
+                    .with_view(|view| part.is_current(view)) =>
+            {
                 return Err(NotRepaired::Moved);
             }
             Err(Failure::Repair(error)) if error.is_passing() && attempt < ATTEMPTS => {
@@ -325,7 +331,7 @@ async fn attempt_part(part: &Part, how: RepairOptions, origin: &Origin) -> Resul
     let engine = Engine::local();
     let rpc = runtime::local::<Rpc>();
     let rpc = rpc.ok_or(Failure::Here("this node has no connections to others"))?;
-    let store = engine.coordinator.shard().store(part.table);
+    let store = engine.coordinator.context.shard.store(part.table);
     let store = store.ok_or(Failure::Here("the table was dropped"))?;
     warn_of_clock(&store, how);
     let others: Vec<Participant> = part.others.iter().map(|(_, other)| *other).collect();
@@ -340,14 +346,19 @@ async fn attempt_part(part: &Part, how: RepairOptions, origin: &Origin) -> Resul
     };
     // What is on its way now, or waits for a replica, may have reached none of them when the repair reads: it does not
     // count as repaired.
-    let complete = engine.coordinator.complete_until(part.table, part.range);
-    let task = repair::kinds::repair_range(engine.coordinator.shard(), &store, part.range, origin);
-    let repaired = repair::repair(&rpc, engine.coordinator.shard(), &request, &task).await;
+    let complete = engine.coordinator.tombstones.complete_until(part.table, part.range);
+    let task = repair::kinds::repair_range(&engine.coordinator.context.shard, &store, part.range, origin);
+    let repaired = repair::repair(&rpc, &engine.coordinator.context.shard, &request, &task).await;
     task.end(&repaired);
     let repaired = repaired.map_err(Failure::Repair)?;
-    let is_equal = how.mode == Mode::Repair && engine.coordinator.with_view(|view| part.has_the_same_replicas(view));
+    let is_equal = how.mode == Mode::Repair
+        && engine
+            .coordinator
+            .context
+            .with_view(|view| part.has_the_same_replicas(view));
     if is_equal && runtime::is_clock_trusted() {
-        let compared = second(repaired.began_at).saturating_sub(engine.coordinator.late_write_seconds());
+        let compared =
+            second(repaired.began_at).saturating_sub(engine.coordinator.context.timeouts().late_write_seconds());
         let equal = RepairedRange {
             table: part.table,
             range: part.range,

@@ -66,7 +66,7 @@ pub async fn repair_requested(
         rest: 0,
     };
     let (by_shard, failures) = {
-        let view = engine.coordinator.view();
+        let view = engine.coordinator.context.view();
         let all = tables.iter().map(|table| (table.id, filters.range));
         parts_of(engine, &view, &filters, all)
     };
@@ -118,7 +118,7 @@ impl Plan {
     /// where nodes repair only what they are the first replica of.
     fn parts_now(&self, table: TableId, range: TokenRange, was_here_first: bool) -> Planned {
         // The view is not held while repairs run: the next version of the cluster waits for it.
-        let view = self.engine.coordinator.view();
+        let view = self.engine.coordinator.context.view();
         if view.route(table).is_none() {
             return (Vec::new(), vec!["the table was dropped".to_owned()]);
         }

@@ -71,7 +71,7 @@ pub(super) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Repair
 }
 
 fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &RepairRequest, selected: &Selected) -> Rc<Job> {
-    let shard = engine.coordinator.shard().id().0;
+    let shard = engine.coordinator.context.shard.id().0;
     let own: Vec<Part> = wanted
         .tables
         .iter()
@@ -118,11 +118,12 @@ async fn run(engine: &Engine, job: &Job, selected: &Selected, parts: Vec<Part>, 
 /// node does.
 fn parts_now(engine: &Engine, table: TableId, range: TokenRange, selected: &Selected) -> Planned {
     // The view is not held while repairs run: the next version of the cluster waits for it.
-    let view = engine.coordinator.view();
+    let view = engine.coordinator.context.view();
     if view.route(table).is_none() {
         return (Vec::new(), vec!["the table was dropped".to_owned()]);
     }
-    let is_here_meant = selected.hosts.is_empty() || selected.hosts.contains(&engine.coordinator.shard().host_id());
+    let is_here_meant =
+        selected.hosts.is_empty() || selected.hosts.contains(&engine.coordinator.context.shard.host_id());
     let found = selected_parts(&view, table, Some((range.after.0, range.to.0)), selected);
     if found.is_empty() || !is_here_meant {
         let why = "a range went to other nodes before its turn came: repair again";

@@ -20,6 +20,7 @@ use types::token::token_of;
 
 use super::Acceptor;
 use super::steps::{AcceptorStep, Before, Step, Until, Wait, check};
+use crate::cas::Cas;
 use crate::cas::message::{PaxosAnswer, Phase};
 use crate::fence::Stamp;
 use crate::message::{Answer, PointCommand, ReadCommand};
@@ -28,7 +29,7 @@ use crate::verbs::remote;
 use crate::write::apply;
 use crate::write::apply::Origin;
 use crate::write::commit::Acknowledgement;
-use crate::{Coordinator, TargetError, spawn, trace};
+use crate::{TargetError, spawn, trace};
 
 /// Receives the outcomes of phases on its own shard.
 pub(crate) trait PhaseDone {
@@ -63,19 +64,19 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<PaxosAnswer, Repl
 /// Does a replica's part of a phase. None: `whom` is notified of the outcome, now or when the log has it. Otherwise the
 /// part waits for something, and the caller runs the returned future and delivers its outcome.
 pub(crate) fn handle(
-    coordinator: &Rc<Coordinator>,
+    cas: &Rc<Cas>,
     (table, key): (TableId, &[u8]),
     phase: &Phase<'_>,
     stamp: Stamp,
     whom: impl FnOnce() -> Whom,
 ) -> Option<Answering> {
     trace::note(|| phase.activity());
-    let (shard, acceptor) = (&coordinator.context.shard, &coordinator.cas.acceptor);
+    let (shard, acceptor) = (&cas.context.shard, &cas.acceptor);
     let mark = shard.log.mark();
     let waiting = |step: Step<Done>, answers: Vec<Answer>| -> Answering {
         let (key, phase) = (key.to_vec(), phase.to_owned());
         let part = Part {
-            coordinator: Rc::clone(coordinator),
+            cas: Rc::clone(cas),
             table,
             key,
             phase,
@@ -98,7 +99,7 @@ pub(crate) fn handle(
         for read in reads.iter() {
             let point = read.ok().and_then(PointCommand::decode);
             let point = point.filter(|point| point.table == table);
-            match point.and_then(|point| coordinator.answer_at_once(&point, stamp)) {
+            match point.and_then(|point| cas.reads.answer_at_once(&point, stamp)) {
                 Some(answer) => answers.push(answer),
                 None => {
                     let answers = std::mem::take(answers);
@@ -118,7 +119,8 @@ pub(crate) fn handle(
             acceptor.tell_when_synced(shard, mark, waiter);
         }
         Until::Committed(place) => {
-            coordinator.acknowledge_committed(place, Acknowledgement::Learned(whom()));
+            cas.writes
+                .acknowledge_committed(place, Acknowledgement::Learned(whom()));
         }
     }
     None
@@ -126,14 +128,14 @@ pub(crate) fn handle(
 
 /// Does a replica's part of a phase, as of a leader on another shard of this node.
 pub(crate) async fn handle_from_beside(
-    coordinator: &Rc<Coordinator>,
+    cas: &Rc<Cas>,
     (table, key): (TableId, Vec<u8>),
     phase: Phase<'static>,
     stamp: Stamp,
 ) -> Result<PaxosAnswer, ReplicaError> {
     trace::note(|| phase.activity());
     let part = Part {
-        coordinator: Rc::clone(coordinator),
+        cas: Rc::clone(cas),
         table,
         key,
         phase,
@@ -230,7 +232,7 @@ impl Wait {
 
 /// A phase that has to wait.
 struct Part {
-    coordinator: Rc<Coordinator>,
+    cas: Rc<Cas>,
     table: TableId,
     key: Vec<u8>,
     phase: Phase<'static>,
@@ -240,7 +242,7 @@ struct Part {
 impl Part {
     /// Waits, and begins again, until the phase is done.
     async fn go_on(self, mut wait: Option<Wait>) -> Result<PaxosAnswer, ReplicaError> {
-        let (shard, acceptor) = (&self.coordinator.context.shard, &self.coordinator.cas.acceptor);
+        let (shard, acceptor) = (&self.cas.context.shard, &self.cas.acceptor);
         let mut before = Before::default();
         loop {
             match &wait {
@@ -268,7 +270,7 @@ impl Part {
     async fn apply(&self, proposal: &Proposal) -> Result<LogPlace, ReplicaError> {
         let mutation = proposal.value().and_then(Mutation::new);
         let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
-        let (shard, token) = (&self.coordinator.context.shard, token_of(&self.key));
+        let (shard, token) = (&self.cas.context.shard, token_of(&self.key));
         let mark = shard.log.mark();
         let located = [Located { token, mutation }];
         apply::apply(shard, &located, false, Origin::Local, self.stamp).await?;
@@ -280,7 +282,7 @@ impl Part {
     /// sent.
     async fn finish(self, done: Done, mut answers: Vec<Answer>, mark: LogMark) -> Result<PaxosAnswer, ReplicaError> {
         let Done { answer, until } = done;
-        let shard = &self.coordinator.context.shard;
+        let shard = &self.cas.context.shard;
         let answer = match (answer, &self.phase) {
             (PaxosAnswer::Promised(promise, _), Phase::Prepare(_, reads)) => {
                 for read in reads.iter().skip(answers.len()) {

@@ -32,7 +32,7 @@ fn proposal(at: i64, c: i32, bytes: usize) -> Proposal {
 
 /// A node as an acceptor.
 async fn ask(node: &Local, phase: Phase<'static>) -> Result<PaxosAnswer, ReplicaError> {
-    handle_from_beside(&node.coordinator, (table().id, KEY.to_vec()), phase, Stamp::PRESENT).await
+    handle_from_beside(&node.coordinator.cas, (table().id, KEY.to_vec()), phase, Stamp::PRESENT).await
 }
 
 async fn rows(node: Local) -> BTreeMap<i32, Vec<u8>> {

@@ -28,6 +28,7 @@ use topology::{Replica, WriteTargets};
 use types::Token;
 use uuid::Uuid;
 
+use super::Limits;
 use crate::message::Malformed;
 use crate::{Coordinator, CoordinatorError, Verb};
 
@@ -174,37 +175,38 @@ impl Admission {
     }
 }
 
-impl Coordinator {
+impl Limits {
     /// Takes an operation on a partition whose table limits them, if that many were not taken in the last second.
     ///
     /// # Errors
     /// [`CoordinatorError::RateLimited`]; nothing was done.
     pub async fn admit(&self, admission: Admission) -> Result<(), CoordinatorError> {
-        let view = self.view();
+        let view = self.context.view();
         let Some(route) = view.route(admission.table) else {
             return Ok(());
         };
         let tablet = route.map.tablet_of(admission.token);
-        let gate: Option<Replica> = WriteTargets::new(&tablet).all().find(|r| self.is_live(r.node));
+        let gate: Option<Replica> = WriteTargets::new(&tablet).all().find(|r| self.context.is_live(r.node));
         let Some(gate) = gate else { return Ok(()) };
         let shard = ShardId(u32::from(gate.shard));
         let is_here = gate.node == view.me;
         let is_taken = if !is_here {
             let body = admission.encode();
             let answer = self
+                .context
                 .call(&view, gate, Verb::Admit, body, runtime::now() + PATIENCE)
                 .await;
             answer.map_or(true, |answer| answer != [0])
         } else if shard == self.context.shard.id() {
-            self.limits.take(admission, runtime::now())
+            self.rates.take(admission, runtime::now())
         } else {
-            let take = move || Self::local().limits.take(admission, runtime::now());
+            let take = move || Coordinator::local().limits.rates.take(admission, runtime::now());
             runtime::submit_to(shard, take).await
         };
         if is_taken {
             return Ok(());
         }
-        self.count(|m| m.rate_limited += 1);
+        self.context.count(|m| m.rate_limited += 1);
         Err(CoordinatorError::RateLimited {
             admission,
             by_coordinator: is_here,
@@ -214,7 +216,7 @@ impl Coordinator {
     /// Answers another coordinator: the gate is here.
     pub(crate) fn admit_for(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let admission = Admission::decode(body)?;
-        Ok(vec![u8::from(self.limits.take(admission, runtime::now()))])
+        Ok(vec![u8::from(self.rates.take(admission, runtime::now()))])
     }
 }
 

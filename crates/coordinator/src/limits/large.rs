@@ -16,7 +16,6 @@
 //! What a replica answers is said in `replica/src/metrics/large.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::time::Duration;
 
 use replica::{Measured, MeasuredRow, Shard, Touched};
@@ -27,9 +26,10 @@ use topology::{Replica, WriteTargets};
 use types::Token;
 use uuid::Uuid;
 
+use super::Limits;
+use crate::Verb;
 use crate::message::{Malformed, sized};
 use crate::read::fan::{Fan, Response};
-use crate::{Coordinator, Verb};
 
 /// How long a replica's answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -156,21 +156,21 @@ fn measure_here<'t>(shard: &Shard, table: TableId, touched: impl Iterator<Item =
     touched.map(|touched| of_store(touched).unwrap_or_default()).collect()
 }
 
-impl Coordinator {
+impl Limits {
     /// How large these partitions of a table are, and their rows, as far as one replica of each knows; nothing is large
     /// where none answers.
     pub async fn measure(&self, table: TableId, touched: &[Touched]) -> Vec<Measured> {
-        let view = self.view();
+        let view = self.context.view();
         let mut found = vec![Measured::default(); touched.len()];
         let Some(route) = view.route(table) else {
             return found;
         };
-        let this = self.this_replica(&view);
+        let this = self.context.this_replica(&view);
         let mut by_replica: BTreeMap<Replica, Vec<usize>> = BTreeMap::new();
         for (at, partition) in touched.iter().enumerate() {
             let tablet = route.map.tablet_of(partition.token);
             let targets = WriteTargets::new(&tablet);
-            let live = targets.all().filter(|r| self.is_live(r.node));
+            let live = targets.all().filter(|r| self.context.is_live(r.node));
             let nearest = live.min_by_key(|r| (*r != this, r.node != this.node));
             if let Some(replica) = nearest {
                 by_replica.entry(replica).or_default().push(at);
@@ -193,7 +193,7 @@ impl Coordinator {
                 });
             } else {
                 fan.call(
-                    (self, &view),
+                    (&self.context, &view),
                     replica,
                     Verb::Measure,
                     encode(table, asked),
@@ -214,7 +214,7 @@ impl Coordinator {
     }
 
     /// Answers another coordinator.
-    pub(crate) fn measure_for(self: &Rc<Self>, body: &[u8]) -> Result<Vec<u8>, Malformed> {
+    pub(crate) fn measure_for(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let (table, touched) = decode(body)?;
         Ok(encode_answer(&measure_here(&self.context.shard, table, touched.iter())))
     }

@@ -9,62 +9,52 @@
 //! system tables; phases of Paxos, as a proposal that was accepted somewhere must be finished; and repairs by reads,
 //! without which a quorum that includes the node could not answer.
 
-use std::rc::Rc;
-
 use mutation::{Addressed, Mutation};
 use replica::TableStore;
 use schema::TableId;
-use smallvec::SmallVec;
-use topology::{Consistency, Counts, DiskLevel, NodeNumber, NodeState, Replica, Requirement, WriteTargets};
+use topology::{DiskLevel, NodeNumber, NodeState, WriteTargets};
 use types::Token;
-use types::token::token_of;
 
-use crate::error::Tally;
+use super::Context;
+use crate::ClusterView;
 use crate::message::{Malformed, decode_mutations, is_repair};
 use crate::service::ReplicaError;
-use crate::write::Place;
-use crate::{ClusterView, Coordinator, CoordinatorError, WriteKind};
 
 /// Why a node refuses.
 const FULL: &str = "disk utilisation is above critical_disk_utilization_level: the node takes deletes and no new data until it has room";
 
-impl Coordinator {
+impl Context {
     /// Takes over how full a node's disks are. Of this node the shard learns it too.
-    pub fn set_disk_level(&self, node: NodeNumber, level: DiskLevel) {
-        self.context.liveness.borrow_mut().set_disk_level(node, level);
-        self.context
-            .warns_of_disks
-            .set(self.context.liveness.borrow().is_any_nearly_full());
+    pub(crate) fn set_disk_level(&self, node: NodeNumber, level: DiskLevel) {
+        self.liveness.borrow_mut().set_disk_level(node, level);
+        self.warns_of_disks.set(self.liveness.borrow().is_any_nearly_full());
         if node == self.view().me {
-            self.context.shard.set_takes_growth(level.takes_growth());
-        }
-        if level.takes_growth() {
-            self.hints.due.notify_all();
+            self.shard.set_takes_growth(level.takes_growth());
         }
     }
 
     /// Forgets how full the disks of nodes were that are members no more.
-    pub(crate) fn forget_disks_of_strangers(&self, view: &ClusterView) {
+    pub(super) fn forget_disks_of_strangers(&self, view: &ClusterView) {
         let is_member = |node: NodeNumber| {
             let node = view.topology.numbered(node);
             node.is_some_and(|node| node.state != NodeState::Left)
         };
-        let mut liveness = self.context.liveness.borrow_mut();
+        let mut liveness = self.liveness.borrow_mut();
         liveness.forget_disks(is_member);
-        self.context.warns_of_disks.set(liveness.is_any_nearly_full());
+        self.warns_of_disks.set(liveness.is_any_nearly_full());
     }
 
     /// How full a node's disks are, as far as it has said.
     #[must_use]
     pub fn disk_level(&self, node: NodeNumber) -> DiskLevel {
-        self.context.liveness.borrow().disk_level(node)
+        self.liveness.borrow().disk_level(node)
     }
 
     /// Whether some node has full or nearly full disks.
     #[inline]
     #[must_use]
     pub fn warns_of_disks(&self) -> bool {
-        self.context.warns_of_disks.get()
+        self.warns_of_disks.get()
     }
 
     /// Whether to warn the client that writes this partition, or several if None: some replica has nearly full disks.
@@ -76,7 +66,7 @@ impl Coordinator {
         let view = self.view();
         let Some(route) = view.route(table) else { return false };
         let targets = WriteTargets::new(&route.map.tablet_of(token));
-        let liveness = self.context.liveness.borrow();
+        let liveness = self.liveness.borrow();
         targets
             .all()
             .any(|replica| liveness.disk_level(replica.node) != DiskLevel::Normal)
@@ -85,24 +75,19 @@ impl Coordinator {
     /// Whether a node is believed to be alive and to take writes that add data.
     #[must_use]
     pub fn takes_growth(&self, node: NodeNumber) -> bool {
-        self.takes_writes(node) && self.context.liveness.borrow().takes_growth(node)
+        self.takes_writes(node) && self.liveness.borrow().takes_growth(node)
     }
 
     /// Whether nodes with full disks refuse a mutation. False while no disk is full, because the answer is not needed
     /// then.
     pub(crate) fn grows(&self, table: TableId, mutation: &Mutation<'_>) -> bool {
-        self.context.liveness.borrow().is_any_full()
-            && self
-                .context
-                .shard
-                .store(table)
-                .is_some_and(|store| is_growth(&store, mutation))
+        self.liveness.borrow().is_any_full() && self.shard.store(table).is_some_and(|store| is_growth(&store, mutation))
     }
 
     /// Whether this shard refuses a mutation because its own disk is full.
     #[inline]
     pub(crate) fn refuses_here(&self, store: &TableStore, mutation: &Mutation<'_>) -> bool {
-        !self.context.shard.takes_growth() && is_growth(store, mutation)
+        !self.shard.takes_growth() && is_growth(store, mutation)
     }
 
     /// Judges mutations that a coordinator elsewhere sends.
@@ -110,7 +95,7 @@ impl Coordinator {
     /// # Errors
     /// When the disk here is full and one of them adds data, or what came is no mutation.
     pub(crate) fn admit_growth(&self, body: &[u8]) -> Result<(), ReplicaError> {
-        if self.context.shard.takes_growth() || is_repair(body) {
+        if self.shard.takes_growth() || is_repair(body) {
             return Ok(());
         }
         let (mutations, _) = decode_mutations(body)?;
@@ -122,11 +107,11 @@ impl Coordinator {
     /// # Errors
     /// As above.
     pub(crate) fn admit_additions(&self, mutations: &[Addressed]) -> Result<(), ReplicaError> {
-        if self.context.shard.takes_growth() {
+        if self.shard.takes_growth() {
             return Ok(());
         }
         for mutation in mutations {
-            let Some(store) = self.context.shard.store(mutation.table()) else {
+            let Some(store) = self.shard.store(mutation.table()) else {
                 continue;
             };
             let valid = mutation.mutation().validate(&store.table.borrow().layout);
@@ -136,71 +121,6 @@ impl Coordinator {
             }
         }
         Ok(())
-    }
-
-    /// How many replicas take a write, and whether these suffice.
-    ///
-    /// # Errors
-    /// `Unavailable` when too few live or take writes; `DiskFull` when enough do, and the disks of too many are full.
-    pub(crate) fn require_live(
-        &self,
-        view: &ClusterView,
-        requirement: &Requirement,
-        (replicas, grows): (impl Iterator<Item = Replica>, bool),
-        kind: WriteKind,
-    ) -> Result<Counts, CoordinatorError> {
-        let mut live = Counts::default();
-        let mut full: SmallVec<[Replica; 3]> = SmallVec::new();
-        let add = |counts: &mut Counts, replica: Replica| {
-            counts.add(requirement, replica.node, view.locality.datacenter(replica.node));
-        };
-        for replica in replicas.filter(|replica| self.takes_writes(replica.node)) {
-            match grows && !self.takes_growth(replica.node) {
-                true => full.push(replica),
-                false => add(&mut live, replica),
-            }
-        }
-        let Err(unavailable) = requirement.is_sufficient(&live) else {
-            return Ok(live);
-        };
-        let mut with_full = live;
-        full.iter().for_each(|replica| add(&mut with_full, *replica));
-        if full.is_empty() || requirement.is_sufficient(&with_full).is_err() {
-            self.count(|m| m.unavailable += 1);
-            return Err(unavailable.into());
-        }
-        self.count(|m| m.refused_full += 1);
-        Err(CoordinatorError::DiskFull {
-            tally: Tally {
-                consistency: unavailable.consistency,
-                received: 0,
-                block_for: unavailable.required,
-            },
-            kind,
-            failures: full.iter().map(|r| (Self::address(view, r.node), 0)).collect(),
-            full: Self::names(view, full.iter().copied()),
-        })
-    }
-
-    /// Whether a decision of a conditional statement may be proposed: enough replicas live for each of the levels, and
-    /// have room for it.
-    ///
-    /// # Errors
-    /// As [`Coordinator::require_live`].
-    pub(crate) fn require_for_decision(
-        self: &Rc<Self>,
-        view: &ClusterView,
-        value: &[u8],
-        levels: [Consistency; 2],
-    ) -> Result<(), CoordinatorError> {
-        let Some(mutation) = Mutation::new(value) else {
-            return Ok(());
-        };
-        let place = Place::new(view, mutation.table, token_of(mutation.key))?;
-        let grows = self.grows(mutation.table, &mutation);
-        levels
-            .into_iter()
-            .try_for_each(|level| self.acks(view, &place, grows, level, WriteKind::Cas).map(drop))
     }
 }
 
