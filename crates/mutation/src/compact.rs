@@ -347,7 +347,11 @@ mod tests {
     #[test]
     fn the_values_of_a_plain_row_are_those_of_its_living_columns_and_no_other_row_has_any() {
         let simple = RowLayout::from_types(&[CqlType::Int, CqlType::Blob, CqlType::Blob]);
-        let complex = RowLayout::from_types(&[CqlType::Int, CqlType::Set(Box::new(CqlType::Int)), CqlType::Blob]);
+        let complex = RowLayout::from_types(&[
+            CqlType::Int,
+            CqlType::Set(std::sync::Arc::new(CqlType::Int)),
+            CqlType::Blob,
+        ]);
         let deletions = [i64::MIN, 19, 20, 21].map(|timestamp| Tombstone {
             timestamp,
             deletion_time: 5,
