@@ -25,13 +25,13 @@
 mod notation;
 
 use std::cell::{Cell, RefCell};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Limits, open_table, shard_with, whole};
-use commitlog::Logged;
+use commitlog::{Logged, OldLog};
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
 use replica::{
     PartitionRead, PartitionReader, ReadError, RowName, Shard, TableStore, TombstoneHold, WantedTable, WriteError,
@@ -175,15 +175,15 @@ struct Process {
     shard: Rc<Shard>,
     store: Rc<TableStore>,
     /// The log files of earlier runs.
-    old_log: Vec<PathBuf>,
+    old_log: OldLog,
 }
 
 impl Process {
     /// A node's start: files are opened, the log is replayed.
     async fn start(script: Rc<Script>) -> Self {
         let old_log = match runtime::fs::exists("/log") {
-            true => commitlog::last_segment(Path::new("/log")).expect("the disk works").1,
-            false => Vec::new(),
+            true => OldLog::take(Path::new("/log")).expect("the disk works"),
+            false => OldLog::default(),
         };
         if runtime::fs::exists(DIR) {
             sstable::remove_unsealed(Path::new(DIR)).expect("the disk works");
@@ -196,7 +196,7 @@ impl Process {
         let table = script.table();
         open_table(&shard, &table, &[shard.token_range()]);
         let store = shard.store(table.id).expect("it was opened");
-        if !old_log.is_empty() {
+        if !old_log.segments.is_empty() {
             shard.keep_old_log();
             let replayed = shard
                 .replay(Path::new("/log"), runtime::boot_id(), async |_| Ok(()))
@@ -489,7 +489,7 @@ impl Process {
 
     async fn remove_old_log(&self) -> String {
         self.shard.flush_all().await.expect("the disk works");
-        commitlog::remove_segments(&self.old_log).expect("the disk works");
+        self.old_log.remove().expect("the disk works");
         self.shard.forget_old_log().await;
         String::new()
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::Commitlog;
+use commitlog::{Commitlog, OldLog};
 use coordinator::{ClusterView, Coordinator, Promises, ReplicaHandler};
 use hints::Hints;
 use replica::{NotedBatches, Shard, ShardOptions, TableFiles, TokenRange};
@@ -159,9 +159,7 @@ fn prepare(shape: &Shape, table: &Arc<Table>, data_dir: &Path, log_dir: &Path) -
     }
     // Else a power loss takes the directories, with everything that was synced in them.
     runtime::fs::sync_dir("/").expect("the disk syncs directories");
-    commitlog::remove_spares(log_dir).expect("the log's directory can be read");
-    let (last_segment, files) = commitlog::last_segment(log_dir).expect("the log's directory can be read");
-    commitlog::sync_segments(&files).expect("the log can be synced");
+    let old_log = OldLog::take(log_dir).expect("the log can be synced");
     let mut largest = 0;
     for table in [table, &coordinator::paxos_state_of(table), &counters()] {
         let dir = data_dir
@@ -183,7 +181,7 @@ fn prepare(shape: &Shape, table: &Arc<Table>, data_dir: &Path, log_dir: &Path) -
     }
     Boot {
         noted_batches: Arc::new(NotedBatches::new()),
-        last_segment,
+        last_segment: old_log.last_segment,
         generations: Arc::new(sstable::Generations::above(largest)),
         promises,
     }

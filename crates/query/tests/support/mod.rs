@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, Options, SyncMode, last_segment};
+use commitlog::{Commitlog, OldLog, Options, SyncMode};
 use coordinator::{ClusterView, Coordinator};
 use cql_compiler::describe::DescribedNode;
 use cql_compiler::{DdlContext, compile_ddl};
@@ -36,8 +36,7 @@ pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> R
         runtime::fs::create_dir_all(dir).expect("the simulated disk works here");
     }
     runtime::fs::sync_dir("/").expect("the simulated disk works here");
-    let (last, files) = last_segment(&log_dir).expect("the directory is there");
-    commitlog::sync_segments(&files).expect("the simulated disk works here");
+    let old_log = OldLog::take(&log_dir).expect("the simulated disk works here");
     let log = Commitlog::new(Options {
         dir: log_dir.clone(),
         shard: 0,
@@ -46,7 +45,7 @@ pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> R
         // Nothing is synced but what conditional statements sync.
         sync: SyncMode::Periodic(Duration::from_secs(10)),
         boot_id,
-        first_segment: last + 1,
+        first_segment: old_log.last_segment + 1,
     });
     let options = ShardOptions {
         shard: ShardId(0),

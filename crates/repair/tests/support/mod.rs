@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
+use commitlog::{Commitlog, OldLog, SyncMode};
 use mutation::compact::{Purge, compact_block};
 use mutation::merge::merge_blocks;
 use mutation::{Cell, Column, Mutation, PartitionBlock, RowView, Tombstone};
@@ -574,8 +574,7 @@ async fn start(setup: &Setup) -> Local {
         runtime::fs::create_dir_all(dir).expect("the disk works");
     }
     runtime::fs::sync_dir("/").expect("the disk works");
-    let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
-    commitlog::sync_segments(&old_log).expect("the disk works");
+    let old_log = OldLog::take(Path::new("/log")).expect("the disk works");
     let mut last = 0;
     if runtime::fs::exists(table_dir()) {
         sstable::remove_unsealed(&table_dir()).expect("the disk works");
@@ -601,7 +600,7 @@ async fn start(setup: &Setup) -> Local {
         segment_bytes: 1 << 20,
         sync: SyncMode::Batch,
         boot_id: runtime::boot_id(),
-        first_segment: last_segment + 1,
+        first_segment: old_log.last_segment + 1,
     });
     let options = ShardOptions {
         shard: ShardId(0),
@@ -625,7 +624,7 @@ async fn start(setup: &Setup) -> Local {
     replayed.expect("the log is whole");
     shard.end_replay();
     shard.flush_all().await.expect("the disk works");
-    commitlog::remove_segments(&old_log).expect("the disk works");
+    old_log.remove().expect("the disk works");
     shard.forget_old_log().await;
     runtime::set_local(shard.clone());
     let store = shard.store(table.id).expect("the table is open");

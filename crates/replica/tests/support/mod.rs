@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
+use commitlog::{Commitlog, OldLog, SyncMode};
 use mutation::ClusteringSlice;
 use replica::{BlockLimits, NotedBatches, PartitionRead, Shard, ShardOptions, TableFiles, TokenRange};
 use runtime::ShardId;
@@ -65,7 +65,7 @@ pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shar
         runtime::fs::create_dir_all(dir).expect("the disk works");
     }
     runtime::fs::sync_dir("/").expect("the disk works");
-    let (last_segment, _) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
+    let old_log = OldLog::take(Path::new("/log")).expect("the disk works");
     let log = Commitlog::new(commitlog::Options {
         dir: PathBuf::from("/log"),
         shard: 0,
@@ -73,7 +73,7 @@ pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shar
         segment_bytes: limits.segment_bytes,
         sync: SyncMode::Periodic(Duration::from_secs(1)),
         boot_id: runtime::boot_id(),
-        first_segment: last_segment + 1,
+        first_segment: old_log.last_segment + 1,
     });
     let options = ShardOptions {
         shard: ShardId(0),

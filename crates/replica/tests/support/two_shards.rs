@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
+use commitlog::{Commitlog, OldLog, SyncMode};
 use mutation::row::{Liveness, Shared};
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::{
@@ -126,8 +126,7 @@ impl Local {
             runtime::fs::create_dir_all(dir).expect("the disk works");
         }
         runtime::fs::sync_dir("/").expect("the disk works");
-        let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
-        commitlog::sync_segments(&old_log).expect("the disk works");
+        let old_log = OldLog::take(Path::new("/log")).expect("the disk works");
         let mut last = 0;
         if runtime::fs::exists(dir()) {
             sstable::remove_unsealed(&dir()).expect("the disk works");
@@ -145,10 +144,10 @@ impl Local {
         let made_by = (&generations, Uuid::from_u128(1));
         let prepared = replica::prepare_sstables(&table(), &dir(), &cuts, made_by, &control);
         let (files, _): (TableFiles, usize) = prepared.expect("the files are whole");
-        let shards = [0, 1].map(|id| new_shard(id, last_segment + 1, generations.clone(), tasks.clone()));
+        let shards = [0, 1].map(|id| new_shard(id, old_log.last_segment + 1, generations.clone(), tasks.clone()));
         for (shard, ranges) in shards.iter().zip(ranges) {
             shard.open_table(&table(), ranges, &files);
-            if !old_log.is_empty() {
+            if !old_log.segments.is_empty() {
                 shard.keep_old_log();
             }
         }
@@ -168,7 +167,7 @@ impl Local {
         for shard in &local.shards {
             shard.flush_all().await.expect("the disk works");
         }
-        commitlog::remove_segments(&old_log).expect("the disk works");
+        old_log.remove().expect("the disk works");
         for shard in &local.shards {
             shard.forget_old_log().await;
         }
