@@ -1,7 +1,8 @@
 //! A crate depends only on crates of lower floors, and only `runtime` on the crates that reach the operating system.
 //!
 //! The floor of a crate is in its Cargo.toml: `[package.metadata.ceto] floor = N`. Crates under `[dev-dependencies]`
-//! follow the same rule, because tests are code that people read.
+//! follow the same rule, because tests are code that people read. A crate with `tests_only = true` is the exception: the
+//! tests of every floor may depend on it, and no crate depends on it but for its tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ const CLOSED: &[(&str, &str, &str)] = &[
 #[derive(Debug)]
 struct Manifest {
     floor: Option<u32>,
+    /// Only tests may depend on the crate.
+    tests_only: bool,
     dependencies: Vec<String>,
     /// Those of them that the crate itself needs, and not its tests alone.
     own: Vec<String>,
@@ -49,6 +52,7 @@ struct Manifest {
 fn read_manifest(text: &str) -> Manifest {
     let mut manifest = Manifest {
         floor: None,
+        tests_only: false,
         dependencies: Vec::new(),
         own: Vec::new(),
     };
@@ -74,6 +78,8 @@ fn read_manifest(text: &str) -> Manifest {
         }
         if table == "package.metadata.ceto" && key.trim() == "floor" {
             manifest.floor = value.trim().parse().ok();
+        } else if table == "package.metadata.ceto" && key.trim() == "tests_only" {
+            manifest.tests_only = value.trim() == "true";
         } else if is_dependency_list(&table) {
             let name = key.split('.').next().unwrap_or(key);
             manifest.dependencies.push(name.trim().to_owned());
@@ -106,7 +112,13 @@ fn faults(manifests: &BTreeMap<String, Manifest>) -> Vec<String> {
             }
         }
         for dependency in &manifest.dependencies {
-            if let Some(below) = manifests.get(dependency).and_then(|other| other.floor)
+            let other = manifests.get(dependency);
+            let is_for_tests = !manifest.own.contains(dependency);
+            if other.is_some_and(|other| other.tests_only) && !manifest.tests_only {
+                if !is_for_tests {
+                    faults.push(format!("{name} depends on {dependency}, which only tests may use"));
+                }
+            } else if let Some(below) = other.and_then(|other| other.floor)
                 && below >= floor
             {
                 faults.push(format!(
@@ -184,6 +196,7 @@ fn a_crate_that_reaches_up_or_out_is_named_with_what_it_reaches() {
     };
     let low = "[package.metadata.ceto]\nfloor = 10\n[dependencies]\n";
     let high = "[package.metadata.ceto]\nfloor = 20\n[dependencies]\n";
+    let for_tests = "[package.metadata.ceto]\nfloor = 15\ntests_only = true\n[dependencies]\n".to_owned();
     type Texts = Vec<(&'static str, String)>;
     let cases: &[(&str, Texts, &str)] = &[
         (
@@ -226,6 +239,19 @@ fn a_crate_that_reaches_up_or_out_is_named_with_what_it_reaches() {
                 ),
             ],
             "query depends on replica: use coordinator, which reads and writes here, on other shards and on other nodes",
+        ),
+        (
+            "up to a crate for tests, in tests",
+            vec![
+                ("a", format!("{low}[dev-dependencies]\nb.workspace = true")),
+                ("b", format!("{for_tests}a.workspace = true")),
+            ],
+            "",
+        ),
+        (
+            "down to a crate for tests, not in tests",
+            vec![("a", for_tests.clone()), ("b", format!("{high}a.workspace = true"))],
+            "b depends on a, which only tests may use",
         ),
         (
             "out, on one target",

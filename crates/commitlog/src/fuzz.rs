@@ -13,7 +13,7 @@ use crate::format::{
     ALIGN, CHUNK_HEADER_BYTES, Discard, KIND_BATCH, KIND_BATCH_BEGUN, KIND_BATCH_ENDED, KIND_DISCARD, KIND_MUTATION,
     ReplayPosition, SEGMENT_HEADER_BYTES, SegmentHeader, put_mutations, seal_chunk,
 };
-use crate::replay::{Replay, last_segment};
+use crate::replay::{OldLog, Replay};
 use crate::segment::file_name;
 
 const BOOT_ID: u128 = 5;
@@ -87,8 +87,12 @@ pub fn read(bytes: Vec<u8>) -> Pin<Box<dyn Future<Output = ()>>> {
         fs::create_dir_all(dir).expect("a directory");
         let path = dir.join(file_name(0, SEGMENT));
         fs::write(&path, segment).expect("room on the disk");
-        let (last, files) = last_segment(dir).expect("the directory");
-        assert_eq!((last, files.len()), (SEGMENT, 1), "the segment is not found");
+        let old = OldLog::take(dir).expect("the directory");
+        assert_eq!(
+            (old.last_segment, old.segments.len()),
+            (SEGMENT, 1),
+            "the segment is not found"
+        );
         // As after a power loss, and as after the end of the process alone.
         for boot_id in [BOOT_ID, BOOT_ID + 1] {
             replay(dir, boot_id, segment.len());

@@ -41,9 +41,7 @@ pub use format::{Discard, ReplayPosition};
 pub use logged::{LogMark, LogPlace, Logged};
 pub use long::LongRecord;
 use long::Pending;
-pub use replay::{
-    Record, Replay, ReplayError, ReplayStats, last_segment, remove_segments, remove_spares, sync_segments,
-};
+pub use replay::{OldLog, Record, Replay, ReplayError, ReplayStats};
 use segment::Segment;
 
 /// Default size of a segment.

@@ -179,9 +179,50 @@ fn list(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>, ReplayError> {
     Ok(files)
 }
 
+/// The segments that earlier runs of the node left, of all shards.
+#[derive(Clone, Debug, Default)]
+pub struct OldLog {
+    /// The files, by rising ids.
+    pub segments: Vec<PathBuf>,
+    /// The largest id; 0 where there is no segment.
+    pub last_segment: u64,
+}
+
+impl OldLog {
+    /// Finds the segments in a directory and makes them durable. Removes the files that a killed process kept to use
+    /// them again. A start does this before it reads a segment. Blocks.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn take(dir: &Path) -> Result<Self, ReplayError> {
+        remove_spares(dir)?;
+        let mut files = list(dir)?;
+        files.sort_by_key(|&(shard, id, _)| (id, shard));
+        let last_segment = files.last().map_or(0, |f| f.1);
+        let segments: Vec<PathBuf> = files.into_iter().map(|f| f.2).collect();
+        sync_segments(&segments)?;
+        Ok(Self { segments, last_segment })
+    }
+
+    /// Removes the segments, the oldest first: no crash leaves an older one without a younger one, of whichever shard,
+    /// which may say what of it is not needed. Blocks.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn remove(&self) -> Result<(), ReplayError> {
+        for path in &self.segments {
+            segment::release(path, None).map_err(|source| ReplayError::Io {
+                file: path.clone(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
+
 /// Makes old segments durable, and their names: a killed process may have left both to the kernel alone, and what a
-/// start replays is read from then on. Blocks.
-pub fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
+/// start replays is read from then on.
+fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
     let directories: BTreeSet<&Path> = files.iter().filter_map(|path| path.parent()).collect();
     for directory in directories {
         fs::sync_dir(directory).map_err(|source| ReplayError::Io {
@@ -207,20 +248,8 @@ pub fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
     Ok(())
 }
 
-/// Removes segments of earlier runs, in the order of [`last_segment`]: no crash leaves an older one without a younger
-/// one, of whichever shard, which may say what of it is not needed. Blocks.
-pub fn remove_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
-    for path in files {
-        segment::release(path, None).map_err(|source| ReplayError::Io {
-            file: path.clone(),
-            source,
-        })?;
-    }
-    Ok(())
-}
-
-/// Removes the files that a killed process kept to use them again. Blocks.
-pub fn remove_spares(dir: &Path) -> Result<(), ReplayError> {
+/// Removes the files that a killed process kept to use them again.
+fn remove_spares(dir: &Path) -> Result<(), ReplayError> {
     let entries = fs::read_dir(dir).map_err(|source| ReplayError::Io {
         file: dir.to_owned(),
         source,
@@ -234,14 +263,6 @@ pub fn remove_spares(dir: &Path) -> Result<(), ReplayError> {
         }
     }
     Ok(())
-}
-
-/// The segments in a directory, by rising ids, and the largest of these (0 when there is none).
-pub fn last_segment(dir: &Path) -> Result<(u64, Vec<PathBuf>), ReplayError> {
-    let mut files = list(dir)?;
-    files.sort_by_key(|&(shard, id, _)| (id, shard));
-    let last = files.last().map_or(0, |f| f.1);
-    Ok((last, files.into_iter().map(|f| f.2).collect()))
 }
 
 impl Replay {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use commitlog::{
-    Commitlog, Discard, LogError, LongRecord, Options, Replay, ReplayError, ReplayPosition, SyncMode, last_segment,
+    Commitlog, Discard, LogError, LongRecord, OldLog, Options, Replay, ReplayError, ReplayPosition, SyncMode,
 };
 use mutation::{Mutation, MutationBuilder};
 use runtime::sim::{CrashKind, FailedSync, Simulation};
@@ -81,9 +81,8 @@ async fn live(sync: SyncMode, boot_id: u128, seen: Arc<Mutex<Seen>>, writes: usi
     runtime::fs::sync_dir("/").expect("the simulated disk works here");
     let found = replay_all(boot_id).map_err(|e| e.to_string());
     seen.lock().expect("one thread").replayed = Some(found);
-    let (last, files) = last_segment(&dir()).expect("the directory is there");
-    commitlog::sync_segments(&files).expect("the simulated disk works here");
-    let log = Commitlog::new(options(sync, boot_id, last + 1));
+    let old = OldLog::take(&dir()).expect("the simulated disk works here");
+    let log = Commitlog::new(options(sync, boot_id, old.last_segment + 1));
     if sync != SyncMode::Batch {
         drop(runtime::spawn(log.clone().run_periodic()));
         // A second opinion on what is durable: note what was acknowledged before each sync that succeeds.
@@ -215,10 +214,9 @@ fn what_a_start_has_replayed_after_a_kill_survives_a_power_loss() {
                 let life = replayed.lock().expect("one thread").len();
                 let found = replay_all(life as u128 + 1).expect("the log is whole");
                 replayed.lock().expect("one thread").push(found);
-                let (last, files) = last_segment(&dir()).expect("the directory is there");
-                commitlog::sync_segments(&files).expect("the simulated disk works here");
+                let old = OldLog::take(&dir()).expect("the simulated disk works here");
                 if life == 0 {
-                    let log = Commitlog::new(options(SyncMode::Batch, 1, last + 1));
+                    let log = Commitlog::new(options(SyncMode::Batch, 1, old.last_segment + 1));
                     log.append(&mutation(1, 100))
                         .expect("the log takes it")
                         .is_not_awaited();
@@ -395,8 +393,8 @@ fn a_discard_covers_the_last_token_of_its_range_and_not_that_before_its_first() 
                 .is_not_awaited();
             log.write().expect("the disk works");
             let found = replay_all(1).map_err(|e| e.to_string());
-            let (_, files) = last_segment(&dir()).expect("the directory is there");
-            commitlog::remove_segments(&files).expect("the disk works");
+            let old = OldLog::take(&dir()).expect("the directory is there");
+            old.remove().expect("the disk works");
             found
         };
         [found(1, (token, Token(i64::MAX))), found(2, (Token(i64::MIN), token))]
@@ -691,10 +689,10 @@ fn the_logs_of_all_shards_are_removed_by_age() {
             log.append(&mutation(1, 10)).expect("there is room").is_not_awaited();
             log.write().expect("the disk works");
         }
-        let (last, files) = last_segment(&dir()).expect("the directory is there");
-        assert_eq!(last, 4);
+        let old = OldLog::take(&dir()).expect("the directory is there");
+        assert_eq!(old.last_segment, 4);
         let name = |f: &PathBuf| f.file_name().map(|n| n.to_string_lossy().into_owned());
-        files.iter().filter_map(name).collect::<Vec<_>>()
+        old.segments.iter().filter_map(name).collect::<Vec<_>>()
     });
     let ages: Vec<u64> = ids
         .iter()

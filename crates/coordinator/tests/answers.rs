@@ -482,9 +482,7 @@ fn a_write_that_a_silent_replica_may_have_is_not_answered_as_refused() {
         cluster.on(*node, |node| async move { node.shard.close() });
     }
     // It is unknown whether the third has it.
-    cluster
-        .simulation
-        .set_link_up(cluster.id(replicas[2]), cluster.id(0), false);
+    cluster.set_link_up(replicas[2], 0, false);
     let written = cluster.on(0, move |node| async move {
         node.insert(&[key], 1, b"one", 10, QUORUM).await
     });
@@ -504,7 +502,7 @@ fn mutations_that_count_all_or_not_at_all_are_one_record_of_the_log() {
         let located: Vec<_> = mutations.iter().map(Addressed::located).collect();
         let applied = apply(&node.shard, &located, true, Origin::Local, Stamp::PRESENT).await;
         applied.expect("the disk works");
-        let mut replay = Replay::open("/commitlog".as_ref(), runtime::boot_id(), 0, 1).expect("the log is whole");
+        let mut replay = Replay::open("/log".as_ref(), runtime::boot_id(), 0, 1).expect("the log is whole");
         let mut positions = Vec::new();
         let mut note = |record: commitlog::Record<'_>| {
             positions.push(record.position);

@@ -86,7 +86,7 @@ fn begin_and_cut(cluster: &mut Cluster, keys: [u8; 3]) {
         cluster.simulation.run_until(SECOND, is_held),
         "the batch is noted on both"
     );
-    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), false);
+    cluster.set_link_up(0, 2, false);
     cluster.simulation.run_for(Duration::from_millis(50));
     assert!(output.borrow().is_none(), "it waits for node 2");
     assert_eq!(
@@ -112,7 +112,7 @@ fn an_acknowledged_batch_is_there_and_no_note_of_it_is_left() {
 fn a_holder_that_does_not_answer_delays_no_batch() {
     let (mut cluster, keys) = of_one_copy(10, 1);
     let keys = [keys[0], keys[1], keys[1]];
-    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), false);
+    cluster.set_link_up(0, 2, false);
     let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
     cluster.simulation.run_for(Duration::from_millis(100));
     assert_eq!(output.take(), Some(Ok(())), "node 1 holds it");
@@ -147,9 +147,9 @@ fn a_batch_that_is_older_than_the_grace_period_of_its_table_is_not_finished() {
         let keys = [keys[1], keys[1], keys[2]];
         begin_and_cut(&mut cluster, keys);
         (0..3).for_each(|node| cluster.kill(node));
-        cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
+        cluster.set_link_up(0, 2, true);
         cluster.simulation.run_for(seconds * SECOND);
-        (0..3).for_each(|node| cluster.restart(node));
+        (0..3).for_each(|node| cluster.start_again(node));
         cluster.simulation.run_for(30 * SECOND);
         assert_eq!(open(&cluster), [0, 0, 0], "after {seconds} s");
         let part = has(&mut cluster, 1, keys)[2];
@@ -224,8 +224,8 @@ fn after_a_batch_outlived_a_truncation() -> [Option<bool>; 3] {
     let (mut cluster, keys) = of_one_copy(8, 1);
     begin_and_cut(&mut cluster, keys);
     cluster.kill(0);
-    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
-    cluster.restart(0);
+    cluster.set_link_up(0, 2, true);
+    cluster.start_again(0);
     // The holders note it still, and would ask about it only later.
     let truncated = (0..50).any(|_| {
         cluster.simulation.run_for(Duration::from_millis(20));
@@ -238,7 +238,7 @@ fn after_a_batch_outlived_a_truncation() -> [Option<bool>; 3] {
     let found = has(&mut cluster, 1, keys);
     for node in 0..3 {
         cluster.kill(node);
-        cluster.restart(node);
+        cluster.start_again(node);
     }
     cluster.simulation.run_for(60 * SECOND);
     assert_eq!(has(&mut cluster, 1, keys), found, "a restart changes nothing");
@@ -272,7 +272,7 @@ fn a_batch_that_has_just_ended_does_not_come_back_behind_a_truncation_and_a_powe
         assert_eq!(written, Ok(()), "seed {seed}");
         assert_eq!(cluster.truncate(0, Duration::ZERO), Ok(()), "seed {seed}");
         (0..3).for_each(|node| cluster.crash(node, CrashKind::PowerLoss));
-        (0..3).for_each(|node| cluster.restart(node));
+        (0..3).for_each(|node| cluster.start_again(node));
         // As long as the holders of a batch wait until they finish it.
         cluster.simulation.run_for(60 * SECOND);
         let found = has(&mut cluster, 0, keys);
@@ -357,7 +357,7 @@ fn a_batch_that_stays_open_holds_few_log_segments_and_is_finished_wherever_its_n
             CrashKind::PowerLoss
         };
         (0..2).for_each(|node| cluster.crash(node, kind));
-        (0..3).for_each(|node| cluster.restart(node));
+        (0..3).for_each(|node| cluster.start_again(node));
         (0..3).for_each(|node| cluster.set_live(node, true));
         cluster.simulation.run_for(30 * SECOND);
         assert_eq!(parts_on_node_2(&mut cluster), [true; 2], "step {step}");
@@ -381,7 +381,7 @@ fn an_open_batch_ends_with_durable_hints_for_the_replicas_that_do_not_take_it() 
         write_much(&mut cluster);
         write_much(&mut cluster);
         (0..2).for_each(|node| cluster.crash(node, kind));
-        (0..3).for_each(|node| cluster.restart(node));
+        (0..3).for_each(|node| cluster.start_again(node));
         (0..3).for_each(|node| cluster.set_live(node, true));
         cluster.simulation.run_for(30 * SECOND);
         assert_eq!(parts_on_node_2(&mut cluster), [true; 2]);
@@ -415,7 +415,7 @@ fn hints_that_end_a_batch_outlast_a_power_loss_a_moment_later() {
             |node| async move { node.shard.log.sync().await.expect("the disk works") },
         );
         cluster.crash(1, CrashKind::PowerLoss);
-        (1..3).for_each(|node| cluster.restart(node));
+        (1..3).for_each(|node| cluster.start_again(node));
         (1..3).for_each(|node| cluster.set_live(node, true));
         cluster.set_live(0, false);
         cluster.simulation.run_for(30 * SECOND);
@@ -435,7 +435,7 @@ fn a_batch_whose_hints_cannot_be_kept_stays_open_until_its_replica_is_back() {
     begin_without_node_2(&mut cluster);
     cluster.simulation.run_for(300 * SECOND);
     assert_eq!(cluster.local(0).coordinator.batches.open_count(), 1);
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     cluster.simulation.run_for(30 * SECOND);
     assert_eq!(parts_on_node_2(&mut cluster), [true; 2]);
@@ -513,7 +513,7 @@ fn holders_complete_a_batch_without_its_coordinator_even_when_they_were_killed_t
         cluster.kill(node);
     }
     for node in [1, 2] {
-        cluster.restart(node);
+        cluster.start_again(node);
     }
     cluster.set_live(0, false);
     assert_eq!(has(&mut cluster, 1, keys), [Some(false); 3], "nothing of it was sent");
@@ -529,8 +529,8 @@ fn a_batch_is_completed_by_its_coordinator_when_that_restarts() {
     let (mut cluster, keys) = of_one_copy(4, 1);
     begin_and_cut(&mut cluster, keys);
     cluster.kill(0);
-    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
-    cluster.restart(0);
+    cluster.set_link_up(0, 2, true);
+    cluster.start_again(0);
     cluster.simulation.run_for(3 * SECOND);
     assert_eq!(
         has(&mut cluster, 1, keys),
@@ -562,8 +562,8 @@ fn in_batch_mode_a_power_loss_of_all_nodes_leaves_no_half_of_a_batch() {
         }
         begin_and_cut(&mut cluster, keys);
         (0..3).for_each(|node| cluster.crash(node, CrashKind::PowerLoss));
-        cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
-        (0..3).for_each(|node| cluster.restart(node));
+        cluster.set_link_up(0, 2, true);
+        (0..3).for_each(|node| cluster.start_again(node));
         cluster.simulation.run_for(60 * SECOND);
         assert_eq!(has(&mut cluster, 0, keys), [Some(true); 3], "seed {seed}");
     }
@@ -578,7 +578,7 @@ fn a_batch_that_timed_out_is_completed_when_its_replica_answers_again() {
         cluster.local(0).coordinator.batches.open_count() == 1,
         "it is tried again and again"
     );
-    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
+    cluster.set_link_up(0, 2, true);
     cluster.simulation.run_for(30 * SECOND);
     assert_eq!(has(&mut cluster, 1, keys), [Some(true); 3]);
     assert_eq!(open(&cluster), [0, 0, 0]);
@@ -628,7 +628,7 @@ fn wherever_the_coordinator_is_killed_a_batch_happens_wholly_or_not_at_all() {
         if step % 2 == 0 {
             cluster.simulation.run_for(15 * SECOND);
         }
-        cluster.restart(0);
+        cluster.start_again(0);
         cluster.set_live(0, true);
         cluster.simulation.run_for(30 * SECOND);
         let found = has(&mut cluster, 1, keys);

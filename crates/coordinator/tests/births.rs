@@ -189,7 +189,7 @@ fn the_deletion_would_be_forgotten_if_one_copy_waited_for_nothing() {
 
 /// The node of the cluster with a number.
 fn node_of(cluster: &Cluster, number: NodeNumber) -> usize {
-    let nodes = 0..cluster.nodes();
+    let nodes = 0..cluster.count();
     let mut found = nodes.filter(|node| cluster.local(*node).coordinator.context.view().me == number);
     found.next().expect("it is one of them")
 }
@@ -255,7 +255,7 @@ fn is_back_after_a_repair(seed: u64) -> bool {
     cluster.simulation.run_for(100 * SECOND);
     assert_eq!(deleting.take(), Some(Ok(())), "two of three took it");
     cluster.compact(&[first, second]);
-    cluster.restart(misses);
+    cluster.start_again(misses);
     cluster.set_live(misses, true);
     cluster.simulation.run_for(60 * SECOND);
     cluster.compact(&[first, second]);

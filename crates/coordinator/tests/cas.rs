@@ -107,7 +107,7 @@ fn what_a_shard_decided_alone_survives_a_power_loss_at_once() {
     let written = cluster.on(owner, |node| async move { increment(&node).await });
     assert_eq!(written, Ok(1));
     cluster.crash(owner, CrashKind::PowerLoss);
-    cluster.restart(owner);
+    cluster.start_again(owner);
     hears_of_copies(&cluster, owner, 4, 1);
     let written = cluster.on(owner, |node| async move { increment(&node).await });
     assert_eq!(written, Ok(2), "the statement before was acknowledged");
@@ -130,7 +130,7 @@ fn a_decision_of_many_rows_is_written_whole_by_one_copy_and_by_three() {
         }
         if copies == 1 {
             cluster.crash(owner, CrashKind::PowerLoss);
-            cluster.restart(owner);
+            cluster.start_again(owner);
             hears_of_copies(&cluster, owner, 4, 1);
         }
         let written = cluster.on(owner, |node| async move { increment(&node).await });

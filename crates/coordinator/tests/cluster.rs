@@ -69,7 +69,7 @@ fn read_at_quorum_and_then_alone(read_repair: &'static str) -> BTreeMap<i32, Vec
         |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
     );
     assert_eq!(written, Ok(()));
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     let alone = |node: support::Local| async move { node.select(b"key", Consistency::One).await };
     assert_eq!(cluster.on(2, alone), Ok(BTreeMap::new()), "it was dead");
@@ -114,7 +114,7 @@ fn a_row_that_a_quorum_has_not_found_any_more_does_not_return() {
     );
     assert_eq!(deleted, Ok(()));
     // Nodes 0 and 1 are asked, then 1 and 2.
-    cluster.restart(1);
+    cluster.start_again(1);
     cluster.set_live(1, true);
     cluster.set_live(2, false);
     let read = |node: support::Local| async move { node.select(b"key", QUORUM).await };
@@ -177,7 +177,7 @@ fn an_acknowledged_write_survives_that_all_nodes_are_killed() {
         cluster.kill(node);
     }
     for node in 0..3 {
-        cluster.restart(node);
+        cluster.start_again(node);
     }
     let read = cluster.on(1, |node| async move { node.select(b"key", QUORUM).await });
     assert_eq!(read, Ok(row(1, b"one")));

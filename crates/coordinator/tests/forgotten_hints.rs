@@ -85,7 +85,7 @@ fn with_a_stale_hint(seed: u64) -> (Cluster, &'static [u8]) {
     assert_eq!(pending.len(), 1, "the insert waits for node 1");
     cluster.kill(2);
     cluster.set_live(2, false);
-    cluster.restart(1);
+    cluster.start_again(1);
     route(&mut cluster, 1);
     cluster.set_live(1, true);
     cluster.set_live(2, false);
@@ -181,7 +181,7 @@ fn without_a_repair_what_is_forgotten_counts_as_missed() {
     // A restart forgets what was repaired: it was not written down here.
     for node in 0..2 {
         cluster.kill(node);
-        cluster.restart(node);
+        cluster.start_again(node);
         route(&mut cluster, node);
         cluster.set_live(2, false);
     }
@@ -201,7 +201,7 @@ fn come_back(seed: u64) -> BTreeMap<i32, Vec<u8>> {
         forget(&mut cluster, node, before, FORGOTTEN_AT);
     }
     assert_eq!(has_tombstone(&mut cluster), [false; 2]);
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     cluster.simulation.run_for(60 * SECOND);
     let pending = cluster.on(2, |_| Handoff::pending());

@@ -83,7 +83,7 @@ fn a_node_that_was_dead_has_everything_without_any_read_when_it_is_back() {
     for shards in [1, 2] {
         let mut cluster = Cluster::new(1, Shape { shards, ..shape() });
         write_without_node_2(&mut cluster, b"one");
-        cluster.restart(2);
+        cluster.start_again(2);
         assert_eq!(has(&mut cluster, 2), vec![None; usize::from(KEYS)], "it was dead");
         cluster.set_live(2, true);
         assert!(wait_until_replayed(&mut cluster, 0, 2), "{shards} shards");
@@ -118,8 +118,8 @@ fn hints_of_a_coordinator_that_was_killed_are_handed_over_by_its_next_life() {
     let mut cluster = Cluster::new(3, shape());
     write_without_node_2(&mut cluster, b"one");
     cluster.kill(0);
-    cluster.restart(2);
-    cluster.restart(0);
+    cluster.start_again(2);
+    cluster.start_again(0);
     cluster.set_live(2, true);
     assert!(wait_until_replayed(&mut cluster, 0, 2));
     assert_eq!(has(&mut cluster, 2), all(b"one"));
@@ -129,7 +129,7 @@ fn hints_of_a_coordinator_that_was_killed_are_handed_over_by_its_next_life() {
 fn a_hint_does_not_undo_what_was_written_since() {
     let mut cluster = Cluster::new(4, shape());
     write_without_node_2(&mut cluster, b"old");
-    cluster.restart(2);
+    cluster.start_again(2);
     write_all(&mut cluster, 2, b"new", 20, QUORUM);
     cluster.set_live(2, true);
     assert!(wait_until_replayed(&mut cluster, 0, 2));
@@ -161,8 +161,8 @@ fn at_any_a_stored_hint_is_an_acknowledgement_and_survives_the_coordinator() {
     assert!(matches!(at_one, Err(CoordinatorError::Unavailable(_))), "{at_one:?}");
     assert_eq!(cluster.on(0, write(Consistency::Any)), Ok(()));
     cluster.kill(0);
-    cluster.restart(0);
-    cluster.restart(2);
+    cluster.start_again(0);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     assert!(wait_until_replayed(&mut cluster, 0, 2));
     let read = cluster.on(
@@ -188,7 +188,7 @@ fn a_hint_that_its_target_will_never_take_does_not_hold_up_later_ones() {
     // Half a segment of the log is 512 KiB, and only the target looks at the length.
     assert_eq!(cluster.on(0, write(0, 600 << 10)), Ok(()));
     assert_eq!(cluster.on(0, write(1, 1)), Ok(()));
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     cluster.simulation.run_for(120 * SECOND);
     let read = cluster.on(
@@ -343,19 +343,19 @@ fn a_sync_point_is_reached_when_what_was_noted_before_it_is_handed_over_also_aft
         "no hints are for node 1"
     );
     cluster.kill(0);
-    cluster.restart(0);
+    cluster.start_again(0);
     assert!(
         !wait(&mut cluster, 0, point.clone(), SECOND),
         "a restart hands nothing over"
     );
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     assert!(wait(&mut cluster, 0, point.clone(), 60 * SECOND), "node 2 is back");
     assert_eq!(has(&mut cluster, 2), all(b"one"));
     // What is noted by a later run does not count, though no file of the earlier one is left.
     cluster.kill(2);
     cluster.kill(0);
-    cluster.restart(0);
+    cluster.start_again(0);
     cluster.set_live(2, false);
     write_all(&mut cluster, 0, b"two", 20, QUORUM);
     assert!(wait(&mut cluster, 0, point, Duration::ZERO), "these hints are later");
@@ -367,7 +367,7 @@ fn handing_over_stops_while_it_is_paused_and_goes_on_where_it_stopped() {
     write_without_node_2(&mut cluster, b"one");
     let point = sync_point(&mut cluster, 0, None);
     cluster.on(0, |_| Handoff::order(Order::Pause(true)));
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     assert!(!wait(&mut cluster, 0, point.clone(), 60 * SECOND), "it is paused");
     assert_eq!(has(&mut cluster, 2), vec![None; usize::from(KEYS)]);
@@ -393,8 +393,8 @@ fn hints_that_an_operator_forgets_are_not_handed_over_and_no_sync_point_waits_fo
         .expect("the disk works");
     assert!(wait(&mut cluster, 0, point, Duration::ZERO), "nothing is left");
     cluster.kill(0);
-    cluster.restart(0);
-    cluster.restart(2);
+    cluster.start_again(0);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     assert!(wait_until_replayed(&mut cluster, 0, 2));
     assert_eq!(
@@ -408,7 +408,7 @@ fn hints_that_an_operator_forgets_are_not_handed_over_and_no_sync_point_waits_fo
 fn no_hint_is_handed_over_while_its_table_is_being_truncated() {
     let mut cluster = Cluster::new(13, shape());
     write_without_node_2(&mut cluster, b"one");
-    cluster.restart(2);
+    cluster.start_again(2);
     // The others are done when node 0 has only heard of it.
     let truncated = cluster.table.id;
     for node in [1, 2] {
@@ -456,7 +456,7 @@ fn a_hint_of_a_statement_that_is_finished_late_is_as_old_as_the_statement() {
     ));
     assert!(cluster.simulation.run_until_ended(first, SECOND), "it is accepted");
     cluster.crash(0, CrashKind::PowerLoss);
-    cluster.restart(0);
+    cluster.start_again(0);
     cluster.set_live(2, false);
     cluster.simulation.run_for(200 * SECOND);
     let finished = cluster.on(1, |node| async move {
@@ -464,7 +464,7 @@ fn a_hint_of_a_statement_that_is_finished_late_is_as_old_as_the_statement() {
     });
     assert_eq!(finished, Ok(7));
     cluster.simulation.run_for(200 * SECOND);
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     cluster.simulation.run_for(60 * SECOND);
     let found = cluster.on(2, |node| async move { node.select(b"key", Consistency::One).await });

@@ -173,7 +173,7 @@ fn a_node_that_stops_in_order_while_a_write_goes_on_has_not_said_its_last_word()
         cluster.simulation.run_for(SECOND);
         cluster.on(0, |node| async move { node.coordinator.tombstones.end_reports().await });
         cluster.kill(0);
-        cluster.restart(0);
+        cluster.start_again(0);
         cluster.simulation.run_for(60 * SECOND);
         let held = cluster.on(1, |node| async move { node.coordinator.tombstones.held() });
         held.len()

@@ -94,7 +94,7 @@ fn what_acceptors_promised_and_accepted_survives_a_power_loss_of_all_nodes() {
             cluster.crash(node, CrashKind::PowerLoss);
         }
         for node in 0..3 {
-            cluster.restart(node);
+            cluster.start_again(node);
         }
         assert_eq!(swap(&mut cluster, 1, 0, 9), Ok(Err(3)), "seed {seed}");
         for node in 0..3 {
@@ -103,7 +103,7 @@ fn what_acceptors_promised_and_accepted_survives_a_power_loss_of_all_nodes() {
             cluster.kill(node);
         }
         for node in 0..3 {
-            cluster.restart(node);
+            cluster.start_again(node);
         }
         assert_eq!(
             swap(&mut cluster, 2, 3, 4),
@@ -141,7 +141,7 @@ fn an_acceptor_whose_log_loses_a_record_promises_nothing_that_a_power_loss_takes
         cluster.simulation.clear_file_faults(id);
         (0..2).for_each(|node| cluster.crash(node, CrashKind::PowerLoss));
         // Those that are left have what was decided by it alone.
-        (1..3).for_each(|node| cluster.restart(node));
+        (1..3).for_each(|node| cluster.start_again(node));
         cluster.set_live(0, false);
         let found = swap(&mut cluster, 2, u64::MAX, 0);
         let found = found
@@ -159,7 +159,7 @@ fn an_acceptor_whose_log_loses_a_record_promises_nothing_that_a_power_loss_takes
 /// Kills all nodes at once and starts them again.
 fn restart_all(cluster: &mut Cluster) {
     (0..3).for_each(|node| cluster.kill(node));
-    (0..3).for_each(|node| cluster.restart(node));
+    (0..3).for_each(|node| cluster.start_again(node));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_truncated_row_does_not_come_back_with_what_acceptors_know_of_it() {
         for node in 0..3 {
             cluster.crash(node, CrashKind::PowerLoss);
         }
-        (0..3).for_each(|node| cluster.restart(node));
+        (0..3).for_each(|node| cluster.start_again(node));
         assert_eq!(
             swap(&mut cluster, 2, 0, 1),
             Ok(Ok(())),
@@ -433,10 +433,10 @@ fn swaps_and_reads_are_in_one_order_whatever_is_killed_or_cut_off() {
                 _ => cluster.split(&[node]),
             }
             cluster.simulation.run_for(Duration::from_millis(100 + seed * 13 % 300));
-            if cluster.simulation.is_running(cluster.id(node)) {
+            if cluster.is_running(node) {
                 cluster.heal(&[node]);
             } else {
-                cluster.restart(node);
+                cluster.start_again(node);
                 let history = history.clone();
                 drop(cluster.spawn(node, move |node| client(node, history, commit)));
             }
@@ -483,7 +483,7 @@ fn undecided(seed: u64) -> Cluster {
     });
     assert_eq!(any, Ok(Ok(())), "seed {seed}");
     cluster.crash(0, CrashKind::PowerLoss);
-    cluster.restart(0);
+    cluster.start_again(0);
     cluster.simulation.run_for(SECOND);
     cluster
 }
@@ -496,7 +496,7 @@ fn a_truncation_takes_the_proposals_that_nobody_has_finished_with_it() {
             assert_eq!(cluster.truncate(1, Duration::ZERO), Ok(()), "seed {seed}");
             for node in (0..3).filter(|_| restarts) {
                 cluster.crash(node, CrashKind::PowerLoss);
-                cluster.restart(node);
+                cluster.start_again(node);
             }
             for node in 0..3 {
                 let read = cluster.on(node, |node| async move {

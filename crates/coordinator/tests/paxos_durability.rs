@@ -41,8 +41,8 @@ fn is_forgotten(seed: u64, partner: usize) -> bool {
         node.coordinator.cas.note_learned().await.expect("the log takes it")
     });
     cluster.crash(third, CrashKind::PowerLoss);
-    cluster.restart(partner);
-    cluster.restart(third);
+    cluster.start_again(partner);
+    cluster.start_again(third);
     cluster.simulation.run_for(SECOND);
     cluster.split(&[0]);
     let again = cluster.on(partner, move |node| async move {
@@ -83,7 +83,7 @@ fn after_a_purge(seed: u64) -> u64 {
     });
     assert_eq!(proposed, Ok(Ok(())));
     cluster.crash(0, CrashKind::PowerLoss);
-    cluster.restart(0);
+    cluster.start_again(0);
     cluster.simulation.run_for(SECOND);
     let deleted = cluster.on(1, |node| async move {
         let now = runtime::wall_clock_us();

@@ -196,7 +196,7 @@ fn after_a_failed_sync_it_takes_writes_again_with_its_next_run() {
     assert!(!cluster.announce_log(2), "which no attempt mends");
     assert_eq!(failed_additions(&mut cluster), 0);
     cluster.kill(2);
-    cluster.restart(2);
+    cluster.start_again(2);
     assert!(cluster.announce_log(2));
     cluster.simulation.run_for(5 * SECOND);
     let kind = WriteKind::Simple;
@@ -267,7 +267,7 @@ fn a_write_of_which_the_log_lost_a_part_with_another_write_is_not_acknowledged()
     cluster.simulation.run_for(Duration::from_millis(10));
     let written = written.take().expect("it does not wait any more");
     cluster.kill(0);
-    cluster.restart(0);
+    cluster.start_again(0);
     let found = cluster.on(0, |local| async move { local.select(b"lost", Consistency::One).await });
     assert_eq!(found, Ok(BTreeMap::new()), "the log does not have its first part");
     assert!(

@@ -117,7 +117,7 @@ const WAYS: [(&str, Way); 9] = [
         delete(cluster);
         cluster.simulation.run_for(Duration::from_millis(100));
         cluster.crash(0, CrashKind::PowerLoss);
-        cluster.restart(0);
+        cluster.start_again(0);
     }),
     ("the coordinator died before it noted the hint", |cluster| {
         let (zero, two) = (cluster.id(0), cluster.id(2));
@@ -127,7 +127,7 @@ const WAYS: [(&str, Way); 9] = [
         cluster.kill(0);
         cluster.kill(2);
         cluster.simulation.set_link_up(zero, two, true);
-        cluster.restart(0);
+        cluster.start_again(0);
     }),
     ("the coordinator and its hints are gone permanently", |cluster| {
         lose_node_2(cluster);
@@ -137,7 +137,7 @@ const WAYS: [(&str, Way); 9] = [
         cluster.set_live(0, false);
         // What node 1 heard survives it too.
         cluster.kill(1);
-        cluster.restart(1);
+        cluster.start_again(1);
         cluster.set_live(0, false);
         cluster.set_live(2, false);
         remove_node_0(cluster);
@@ -157,7 +157,7 @@ const WAYS: [(&str, Way); 9] = [
             cluster.kill(0);
             cluster.kill(2);
             cluster.simulation.set_link_up(zero, two, true);
-            cluster.restart(0);
+            cluster.start_again(0);
         },
     ),
 ];
@@ -200,7 +200,7 @@ fn play_with(seed: u64, way: Way, tombstone_gc: Option<TombstoneGc>) -> (Cluster
     let live: Vec<usize> = if is_0_gone { vec![1] } else { vec![0, 1] };
     cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
     cluster.compact(&live);
-    cluster.restart(2);
+    cluster.start_again(2);
     if is_0_gone {
         cluster.set_live(0, false);
         remove_node_0(&mut cluster);
@@ -374,7 +374,7 @@ fn an_operator_ends_it_and_then_the_tombstones_go() {
     // Restarts forget nothing of it.
     for node in [0, 1] {
         cluster.kill(node);
-        cluster.restart(node);
+        cluster.start_again(node);
     }
     cluster.simulation.run_for(60 * SECOND);
     cluster.compact(&live);
@@ -417,7 +417,7 @@ fn what_nobody_missed_is_purged_after_the_grace_period_and_not_while_a_node_is_d
             .any(|held| held.reporter == host(2) && held.target.is_none()),
         "{held:?}"
     );
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     cluster.simulation.run_for(60 * SECOND);
     cluster.compact(&[0, 1]);
@@ -438,12 +438,12 @@ fn a_node_that_stops_in_order_leaves_no_span() {
     cluster.on(0, |node| async move { node.coordinator.tombstones.end_reports().await });
     cluster.kill(0);
     cluster.simulation.run_for(10 * SECOND);
-    cluster.restart(0);
+    cluster.start_again(0);
     cluster.simulation.run_for(60 * SECOND);
     let held = cluster.on(0, |node| async move { node.coordinator.tombstones.held() });
     assert_eq!(held, []);
     cluster.kill(0);
-    cluster.restart(0);
+    cluster.start_again(0);
     let held = cluster.on(0, |node| async move {
         let begun = node.coordinator.tombstones.begin_reports(AcceptedLoss::default()).await;
         begun.map(|()| node.coordinator.tombstones.held().len())
@@ -472,7 +472,7 @@ fn a_node_that_loses_its_power_may_have_lost_what_its_log_had_not_synced() {
     cluster.simulation.run_for(700 * SECOND);
     let lost_at = now(&mut cluster);
     cluster.crash(0, CrashKind::PowerLoss);
-    cluster.restart(0);
+    cluster.start_again(0);
     cluster.simulation.run_for(60 * SECOND);
     let held = cluster.on(1, |node| async move { node.coordinator.tombstones.held() });
     let of_node_0 = held
@@ -490,7 +490,7 @@ fn a_node_that_takes_long_to_stop_in_order_leaves_no_span() {
     cluster.on(0, |node| async move { node.coordinator.tombstones.end_reports().await });
     cluster.simulation.run_for(60 * SECOND);
     cluster.kill(0);
-    cluster.restart(0);
+    cluster.start_again(0);
     cluster.simulation.run_for(60 * SECOND);
     let held = cluster.on(0, |node| async move { node.coordinator.tombstones.held() });
     assert_eq!(held, []);
@@ -501,7 +501,7 @@ fn lose_power_behind_a_hint(seed: u64) -> Vec<BTreeMap<i32, Vec<u8>>> {
     let mut cluster = with_a_row(seed);
     lose_node_2(&mut cluster);
     delete(&mut cluster);
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     let waits = |cluster: &mut Cluster| cluster.on(0, |_| async { Handoff::pending().await.len() });
     while waits(&mut cluster) > 0 {
@@ -509,7 +509,7 @@ fn lose_power_behind_a_hint(seed: u64) -> Vec<BTreeMap<i32, Vec<u8>>> {
     }
     cluster.crash(2, CrashKind::PowerLoss);
     cluster.set_live(2, false);
-    cluster.restart(2);
+    cluster.start_again(2);
     cluster.set_live(2, true);
     reads(&mut cluster, &[2], Consistency::One)
 }

@@ -126,7 +126,7 @@ fn after_a_proposal(seed: u64) -> u64 {
     });
     assert_eq!(proposed, Ok(Ok(())));
     cluster.crash(0, runtime::sim::CrashKind::PowerLoss);
-    cluster.restart(0);
+    cluster.start_again(0);
     cluster.simulation.run_for(SECOND);
     assert_eq!(cluster.truncate(1, Duration::from_millis(5)), Ok(()), "seed {seed}");
     let read = cluster.on(2, |node| async move {
@@ -187,7 +187,7 @@ fn a_node_that_ends_in_the_middle_of_a_truncation_is_done_with_it_when_it_takes_
         if cluster.simulation.is_running(id) {
             cluster.crash(2, runtime::sim::CrashKind::PowerLoss);
         }
-        cluster.restart(2);
+        cluster.start_again(2);
         for level in [Consistency::One, Consistency::Quorum, Consistency::All] {
             let read = cluster.on(2, move |node| async move { node.select(b"key", level).await });
             assert_eq!(

@@ -48,7 +48,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Opti
             store.set_awaited(std::mem::take(&mut awaited[shard.id().0 as usize]));
         }
     }
-    if !shared.old_log.is_empty() {
+    if !shared.old_log.segments.is_empty() {
         shard.keep_old_log();
     }
     if !shared.meet(Stage::TablesOpened).await {

@@ -293,7 +293,7 @@ fn new_shard(shared: &Arc<Shared>, memory: usize) -> (Rc<Shard>, Rc<Commitlog>) 
             CommitlogSync::Batch => SyncMode::Batch,
         },
         boot_id: shared.boot_id,
-        first_segment: shared.last_segment + 1,
+        first_segment: shared.old_log.last_segment + 1,
     });
     let shard = Shard::new(
         ShardOptions {
@@ -643,7 +643,7 @@ async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
     if shared.old_log_users.fetch_sub(1, Ordering::AcqRel) == 1 {
         loop {
             let for_job = shared.clone();
-            match runtime::offload(move || commitlog::remove_segments(&for_job.old_log)).await {
+            match runtime::offload(move || for_job.old_log.remove()).await {
                 Ok(()) => break,
                 Err(e) => {
                     log::error!("cannot remove the old commitlog; retrying: {e}");

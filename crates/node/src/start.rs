@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ::cluster::Metadata;
+use commitlog::OldLog;
 use config::{Config, SetOptions};
 use coordinator::{AcceptedLoss, ClusterView, Promises, Ring};
 use query::Engine;
@@ -66,9 +67,8 @@ pub(crate) struct Shared {
     pub(crate) generations: Arc<Generations>,
     /// What the tables' directories hold, until every shard has its part.
     pub(crate) files: Mutex<HashMap<TableId, Arc<TableFiles>>>,
-    /// Log files of earlier runs, and the largest segment id among them.
-    pub(crate) old_log: Vec<PathBuf>,
-    pub(crate) last_segment: u64,
+    /// The log of earlier runs.
+    pub(crate) old_log: OldLog,
     pub(crate) old_log_users: AtomicU32,
     /// No crash brings the old log back any more.
     pub(crate) old_log_is_gone: AtomicBool,
@@ -516,9 +516,7 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         Some(metadata) => system_tables.with_system_keyspaces(&metadata.schema),
         None => initial_schema(&system_tables),
     });
-    commitlog::remove_spares(&config.commitlog_dir).map_err(|e| e.to_string())?;
-    let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
-    commitlog::sync_segments(&old_log).map_err(|e| e.to_string())?;
+    let old_log = OldLog::take(&config.commitlog_dir).map_err(|e| e.to_string())?;
     let largest = largest_generation(&config.data_dir, &schema, &system_tables)?;
     let generations = Arc::new(match config.uuid_generations {
         true => Generations::uuids(),
@@ -578,9 +576,8 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         compaction_room: Arc::default(),
         promises,
         old_log_users: AtomicU32::new(config.smp),
-        old_log_is_gone: AtomicBool::new(old_log.is_empty()),
+        old_log_is_gone: AtomicBool::new(old_log.segments.is_empty()),
         old_log,
-        last_segment,
         stages: Default::default(),
         failure: Mutex::new(None),
         ends_early: AtomicBool::new(false),
@@ -678,31 +675,7 @@ fn initial_schema(system_tables: &Registry) -> Schema {
 fn largest_generation(data_dir: &Path, schema: &Schema, system_tables: &Registry) -> Result<u64, String> {
     let mut largest = 0;
     for (_, table) in stored_tables(schema, system_tables) {
-        let dir = data_dir
-            .join(&table.keyspace)
-            .join(format!("{}-{}", table.name, table.id.0.simple()));
-        if !runtime::fs::exists(&dir) {
-            continue;
-        }
-        let unsealed = sstable::remove_unsealed(&dir).map_err(|e| e.to_string())?;
-        for name in unsealed.removed {
-            log::info!("removed {}, which was not written to its end", dir.join(name).display());
-        }
-        for descriptor in unsealed.restored {
-            let toc = descriptor.path(sstable::Component::Toc);
-            log::warn!(
-                "{} was missing: it was written again from the components that are there",
-                toc.display()
-            );
-        }
-        for descriptor in sstable::list(&dir).map_err(|e| e.to_string())? {
-            if let sstable::Generation::Number(n) = descriptor.generation {
-                largest = largest.max(n);
-            }
-        }
-        // An operator may mend one and put it back.
-        let aside = sstable::quarantined(&dir).map_err(|e| e.to_string())?;
-        largest = aside.iter().filter_map(|q| q.generation).fold(largest, u64::max);
+        largest = largest.max(replica::clean_directory(&replica::table_dir(data_dir, &table))?);
     }
     Ok(largest)
 }

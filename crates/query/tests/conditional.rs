@@ -20,8 +20,8 @@ fn schema() -> Schema {
 }
 
 /// A shard over what an earlier life of it left on the disk.
-async fn engine(boot_id: u128) -> Rc<Engine> {
-    support::engine(boot_id, schema(), support::system_tables().build()).await
+async fn engine() -> Rc<Engine> {
+    support::engine(schema(), support::system_tables().build()).await
 }
 
 async fn execute(engine: &Rc<Engine>, text: &str, is_serial: bool) -> Outcome<ValueRows> {
@@ -90,7 +90,7 @@ fn clients_on_one_row_take_turns_and_leave_no_queue_behind() {
     sim.start(node, move |_| {
         let seen = s.clone();
         Box::pin(async move {
-            let engine = engine(1).await;
+            let engine = engine().await;
             let told = Rc::new(RefCell::new(Vec::new()));
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|_| {
@@ -126,7 +126,7 @@ fn a_node_behind_a_fence_or_a_truncation_that_it_has_not_heard_of_answers_nothin
     let node = sim.add_node(1);
     sim.start(node, |_| {
         Box::pin(async {
-            let engine = engine(1).await;
+            let engine = engine().await;
             let statements = [
                 ("INSERT INTO t (k, v) VALUES (1, 1)", false),
                 ("SELECT v FROM t WHERE k = 1", false),
@@ -168,7 +168,7 @@ fn statements_that_wait_for_their_turn_are_not_decided_alone_when_a_fence_came_m
     let node = sim.add_node(1);
     sim.start(node, |_| {
         Box::pin(async {
-            let engine = engine(1).await;
+            let engine = engine().await;
             execute(&engine, "INSERT INTO t (k, v) VALUES (1, 0)", false).await;
             engine
                 .coordinator
@@ -222,7 +222,7 @@ fn what_was_applied_survives_a_power_loss_though_the_log_is_synced_every_ten_sec
                     *boot += 1;
                     *boot
                 };
-                let engine = engine(life).await;
+                let engine = engine().await;
                 if life > 1 {
                     s.lock().expect("one thread").1 = Some(value(&engine).await);
                     return;

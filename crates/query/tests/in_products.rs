@@ -69,7 +69,7 @@ fn on_shard(test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
     sim.start(node, move |_| {
         Box::pin(async move {
             let table = "CREATE TABLE ks.t (k int, c int, s int static, v int, PRIMARY KEY (k, c))";
-            let engine = support::engine(1, support::schema_of(table), support::system_tables().build()).await;
+            let engine = support::engine(support::schema_of(table), support::system_tables().build()).await;
             test(engine.clone()).await;
         })
     });

@@ -39,7 +39,7 @@ fn expiry_goes_by_the_clients_moment_and_timestamps_by_the_clock() {
     sim.start(node, move |_| {
         Box::pin(async move {
             let schema = support::schema_of("CREATE TABLE ks.t (k int PRIMARY KEY, v int)");
-            let engine = support::engine(1, schema, support::system_tables().build()).await;
+            let engine = support::engine(schema, support::system_tables().build()).await;
             let began_us = runtime::wall_clock_us();
             let is_present = |us: i64| (began_us..began_us + 3_600_000_000).contains(&us);
             for (k, write) in WRITES.into_iter().enumerate() {
@@ -97,7 +97,7 @@ fn is_kept(deletion: &'static str) -> bool {
             let table = "CREATE TABLE ks.c (k int, c int, v int, m map<int, int>, PRIMARY KEY (k, c)) \
                          WITH gc_grace_seconds = 3600 AND tombstone_gc = {'mode': 'timeout'}";
             let schema = support::schema_of(table);
-            let engine = support::engine(1, schema, support::system_tables().build()).await;
+            let engine = support::engine(schema, support::system_tables().build()).await;
             if deletion.contains("IF EXISTS") {
                 ask(&engine, "INSERT INTO c (k, c, v) VALUES (0, 1, 1)", None).await;
             }

@@ -130,7 +130,7 @@ fn on_shard(test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
     let node = sim.add_node(1);
     sim.start(node, move |_| {
         Box::pin(async move {
-            let engine = support::engine(1, schema(), support::system_tables().build()).await;
+            let engine = support::engine(schema(), support::system_tables().build()).await;
             fill(&engine).await;
             test(engine.clone()).await;
         })

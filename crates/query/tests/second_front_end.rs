@@ -5,16 +5,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use commitlog::{Commitlog, Options, SyncMode};
-use coordinator::{ClusterView, Coordinator};
+use coordinator::Coordinator;
 use ddl::{
     AlterTable, ChangeKind, CreateKeyspace, CreateTable, Definition, DropTable, KeyspaceTablets, NameInKeyspace,
     NewColumn, SchemaChange, TableChange, TableOption,
@@ -33,17 +30,18 @@ use plan::{
 };
 use query::engine::{DefinitionSource, KeepError, NodeState, SchemaKeeper, SharedStatements};
 use query::{Engine, Outcome, Page, PointOutcome, Request};
-use replica::{Shard, ShardOptions, TableFiles};
-use runtime::sim::Simulation;
-use runtime::{ShardId, SharedNotify};
+use replica::{Shard, TableFiles};
+use runtime::ShardId;
 use schema::{Column, ColumnKind, Schema, Table, TableId, TableOptions};
 use system_tables::Builder;
-use topology::{Consistency, HostId, Location, Node, Replication, Topology};
-use types::{CqlType, Token};
+use test_node::{Machines, Process};
+use topology::{Consistency, HostId};
+use types::CqlType;
 use uuid::Uuid;
 
+use crate::support;
+
 const SHARDS: u32 = 2;
-const HOST: HostId = HostId(Uuid::from_u128(7));
 
 /// Positions in `columns` of the one table: `device`, `minute`, `name`, `value`.
 const DEVICE: usize = 0;
@@ -115,35 +113,8 @@ fn take_schema(next: Arc<Schema>) {
             }
         }
     }
-    Coordinator::local().take_view(Arc::new(view(&next)));
+    Coordinator::local().take_view(Arc::new(support::view(&next)));
     Engine::local().take_schema(next);
-}
-
-/// The node is alone, and has the only copy of every table.
-fn view(schema: &Schema) -> ClusterView {
-    let address = IpAddr::V6(Ipv6Addr::LOCALHOST);
-    let member = Node {
-        host_id: HOST,
-        internode: SocketAddr::new(address, 7000),
-        native: SocketAddr::new(address, 9042),
-        native_shard_aware_port: None,
-        location: Location {
-            datacenter: "dc".to_owned(),
-            rack: "rack".to_owned(),
-        },
-        shards: SHARDS as u16,
-        tokens: vec![Token(0)],
-        state: topology::NodeState::Normal,
-        features: Default::default(),
-        release: "1".to_owned(),
-        loss: None,
-    };
-    let topology = Arc::new(Topology::alone("test", member));
-    let keyspaces = schema.keyspaces.values().map(|keyspace| {
-        let tables = keyspace.tables.values().map(|table| table.id).collect();
-        (&*keyspace.name, Replication::Simple { factor: 1 }, tables)
-    });
-    ClusterView::new(topology, HOST, keyspaces, &BTreeMap::new()).expect("the node is a member")
 }
 
 fn name_of_table() -> NameInKeyspace {
@@ -203,36 +174,8 @@ async fn change(engine: &Rc<Engine>, definition: Definition) -> Result<Option<Sc
         .map_err(|e| e.message())
 }
 
-/// Opens one shard of the node.
-fn engine(id: ShardId) -> Rc<Engine> {
-    let (log_dir, data_dir) = (PathBuf::from("/log"), PathBuf::from("/data"));
-    for dir in [&log_dir, &data_dir] {
-        runtime::fs::create_dir_all(dir).expect("the simulated disk works here");
-    }
-    let log = Commitlog::new(Options {
-        dir: log_dir,
-        shard: id.0,
-        shards: SHARDS,
-        segment_bytes: 1 << 20,
-        sync: SyncMode::Periodic(Duration::from_secs(10)),
-        boot_id: 1,
-        first_segment: 1,
-    });
-    let options = ShardOptions {
-        shard: id,
-        shards: SHARDS,
-        data_dir,
-        dirty_bytes_max: 1 << 20,
-        cache_bytes_max: 1 << 20,
-        log_bytes_max: 16 << 20,
-        generations: Arc::default(),
-        tasks: tasks::Tasks::new(SHARDS, Uuid::nil()),
-        noted_batches: Arc::default(),
-        activity: Arc::default(),
-        compaction_room: Arc::default(),
-        host_id: HOST.0,
-    };
-    let shard = Shard::new(options, log);
+/// The engine of a shard of the node.
+fn engine(process: &Process) -> Rc<Engine> {
     let schema = Schema {
         version: Uuid::nil(),
         keyspaces: BTreeMap::new(),
@@ -242,50 +185,24 @@ fn engine(id: ShardId) -> Rc<Engine> {
         described: Box::new(|| panic!("nobody asks to describe the cluster")),
         statements: SharedStatements::default(),
     };
-    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view(&schema)));
-    runtime::set_local(shard.clone());
-    runtime::set_local(coordinator.clone());
-    let engine = Engine::new(coordinator, Arc::new(node), Arc::new(schema));
-    runtime::set_local(engine.clone());
-    engine
+    support::engine_on(&process.open(runtime::shard()), node, schema)
 }
 
 /// Runs a front end on shard 0 of a node whose shards are all open.
-fn with_node<F: Future<Output = ()> + 'static>(front_end: impl Fn(Rc<Engine>) -> F + Clone + 'static) {
-    let mut sim = Simulation::new(1);
-    let node = sim.add_node(SHARDS);
-    let (open, is_over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let changed = Arc::new(SharedNotify::new());
-    let ended = is_over.clone();
-    sim.start(node, move |id| {
-        let (open, is_over, changed, front_end) = (open.clone(), is_over.clone(), changed.clone(), front_end.clone());
-        Box::pin(async move {
-            let engine = engine(id);
-            open.fetch_add(1, Ordering::AcqRel);
-            changed.notify_all();
-            changed.until(|| open.load(Ordering::Acquire) == SHARDS).await;
-            if id == ShardId(0) {
-                engine.set_keeper(Rc::new(Keeper::default()));
-                for definition in [create_keyspace(), create_table(false)] {
-                    let created = change(&engine, definition).await.expect("the definition fits");
-                    assert!(created.is_some(), "the object was not there");
-                }
-                front_end(engine).await;
-                is_over.store(1, Ordering::Release);
-                changed.notify_all();
-            }
-            changed.until(|| is_over.load(Ordering::Acquire) == 1).await;
-        })
+fn with_node<F: Future<Output = ()> + 'static>(front_end: impl FnOnce(Rc<Engine>) -> F + 'static) {
+    let mut machines = Machines::new(1);
+    machines.add(SHARDS);
+    let prepare = || Process::start(support::options(SHARDS), Vec::new());
+    machines.start(0, prepare, |process| async move { engine(&process) });
+    machines.await_start(0);
+    machines.on(0, move |engine| async move {
+        engine.set_keeper(Rc::new(Keeper::default()));
+        for definition in [create_keyspace(), create_table(false)] {
+            let created = change(&engine, definition).await.expect("the definition fits");
+            assert!(created.is_some(), "the object was not there");
+        }
+        front_end(engine).await;
     });
-    assert!(
-        sim.run_until_ended(node, Duration::from_secs(600)),
-        "the front end hangs"
-    );
-    assert_eq!(
-        ended.load(Ordering::Acquire),
-        1,
-        "the front end did not come to its end"
-    );
 }
 
 fn int(value: i32) -> Operand {

@@ -116,7 +116,7 @@ fn on_shard<F: Future<Output = ()> + 'static>(
             let mut tables = support::system_tables();
             (parts.0)(&mut tables);
             let (schema, registry) = schema_of(tables);
-            let engine = support::engine(1, schema, registry).await;
+            let engine = support::engine(schema, registry).await;
             (parts.1)(engine).await;
             *end.lock().expect("one thread") = true;
         })

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use crate::support;
 use crate::support::writer::{delete_partition, delete_range, insert};
-use crate::support::{Content, Local, MOMENT, Repairing, SECOND, Sea, Tally, merged, name_of, plain};
+use crate::support::{Content, Local, MOMENT, Repairing, SECOND, Sea, merged, name_of, plain};
 use mutation::Tombstone;
 use repair::{Mode, Refusal, RepairError, SESSION_IDLE};
 use replica::TombstoneHold;
 use runtime::sim::CrashKind;
 use schema::{TombstoneGc, TombstoneGcMode};
 use tasks::{Class, Module, Origin};
+use test_node::Tally;
 
 /// Longer than a repair takes.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -121,7 +122,7 @@ fn a_participant_that_is_killed_at_any_step_fails_the_repair() {
         sea.slow_disks();
         let repairing = sea.begin_repair(0, Mode::Repair);
         sea.simulation.run_for(MOMENT * step);
-        sea.kill(1, CrashKind::Kill);
+        sea.crash(1, CrashKind::Kill);
         let repaired = end(&mut sea, &repairing);
         tally.note(name_of(&repaired));
         sea.start_again(1);
@@ -440,7 +441,7 @@ fn a_participant_whose_repair_is_gone_ends_by_itself() {
     set_rate(&mut sea, 0, 1_000_000);
     drop(sea.begin_repair(0, Mode::Repair));
     sea.simulation.run_for(SECOND);
-    sea.kill(0, CrashKind::PowerLoss);
+    sea.crash(0, CrashKind::PowerLoss);
     let serving = |sea: &mut Sea| sea.on(1, |_| async { repair::metrics().serving });
     assert_eq!(serving(&mut sea), 1);
     sea.simulation.run_for(SESSION_IDLE / 2);

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crate::support;
 use crate::support::writer::{Writer, insert, insert_for};
-use crate::support::{MOMENT, SECOND, Sea, Tally, name_of, plain, wide};
+use crate::support::{MOMENT, SECOND, Sea, name_of, plain, wide};
 use repair::Repaired;
 use runtime::sim::CrashKind;
 use schema::Table;
 use stdx::planted::{Bug, Planted};
 use stdx::random::SplitMix64;
+use test_node::Tally;
 
 /// Longer than any repair, with all its timeouts.
 const LIMIT: Duration = Duration::from_hours(1);

@@ -32,7 +32,7 @@ pub use files::baseline::{Baseline, Lost};
 pub use files::export::{ExportError, ExportRequest, Exported, Exports, hull};
 pub use files::quarantine::{DiskFailure, OnDiskFailure};
 pub use files::snapshot::{SNAPSHOTS, Work};
-pub use files::{INCOMING, STREAMS, TableCuts, TableFiles, UNOWNED, prepare_sstables};
+pub use files::{INCOMING, STREAMS, TableCuts, TableFiles, UNOWNED, clean_directory, prepare_sstables, table_dir};
 pub use metrics::activity::Activity;
 pub use metrics::large::{Measured, MeasuredRow, Touched};
 pub use metrics::table_metrics::{Recorded, Samplers, TableHistogram, TableMetrics, requests};

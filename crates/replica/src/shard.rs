@@ -234,11 +234,7 @@ impl Shard {
 
     /// The directory of a table's sstables.
     pub fn table_dir(&self, table: &Table) -> PathBuf {
-        let id = table.id.0.simple().to_string();
-        self.options
-            .data_dir
-            .join(&table.keyspace)
-            .join(format!("{}-{id}", table.name))
+        crate::files::table_dir(&self.options.data_dir, table)
     }
 
     /// The directory of all tables' directories.

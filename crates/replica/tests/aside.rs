@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::support::{Limits, blobs, open_table, replay, shard, shard_with, whole};
+use crate::support::{blobs, open_table, options, replay, shard, shard_with, whole};
 use mutation::row::{Column, Shared};
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::write::aside::{Addressee, Aside, is_long};
@@ -14,10 +14,9 @@ use runtime::StopPoint;
 use runtime::sim::{CrashKind, NodeId, Simulation, Stop};
 use schema::push_component;
 use stdx::planted::{Bug, Planted};
-use tasks::Tasks;
+use test_node::Options;
 use types::Token;
 use types::token::token_of;
-use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_hours(1);
 const KEY: &[u8] = b"key";
@@ -46,16 +45,16 @@ fn insert(rows: std::ops::Range<u32>, value: u32) -> Vec<u8> {
 }
 
 async fn start(sstables_max: u64) -> (Rc<Shard>, Rc<TableStore>) {
-    start_with(Limits::of_cache(0).dirty_bytes_max, sstables_max).await
+    start_with(Options::default().dirty_bytes_max, sstables_max).await
 }
 
 /// With so much memory for memtables.
 async fn start_with(dirty_bytes_max: usize, sstables_max: u64) -> (Rc<Shard>, Rc<TableStore>) {
-    let limits = Limits {
+    let options = Options {
         dirty_bytes_max,
-        ..Limits::of_cache(1 << 20)
+        ..options(1 << 20)
     };
-    let (shard, table) = (shard_with(limits, sstables_max, Tasks::new(1, Uuid::nil())), blobs());
+    let (shard, table) = (shard_with(options, sstables_max), blobs());
     open_table(&shard, &table, &[shard.token_range()]);
     replay(&shard).await;
     let store = shard.store(table.id).expect("it was opened");
@@ -492,11 +491,11 @@ fn the_log_gets_its_room_back_after_a_flush_that_failed() {
     let mut simulation = Simulation::new(1);
     let node = simulation.add_node(1);
     run(&mut simulation, node, || async {
-        let limits = Limits {
+        let options = Options {
             log_bytes_max: 2 << 20,
-            ..Limits::of_cache(1 << 20)
+            ..options(1 << 20)
         };
-        let (shard, table) = (shard_with(limits, 0, Tasks::new(1, Uuid::nil())), blobs());
+        let (shard, table) = (shard_with(options, 0), blobs());
         open_table(&shard, &table, &[shard.token_range()]);
         replay(&shard).await;
         let store = shard.store(table.id).expect("it was opened");

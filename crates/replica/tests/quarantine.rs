@@ -8,15 +8,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{shard, whole};
+use crate::support::{options, whole};
 use mutation::compact::LiveRow;
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Liveness, Mutation, MutationBuilder, Tombstone};
-use replica::{DiskFailure, PartitionReader, ReadError, RowName, ScanReader, Shard, TableCuts, TableStore, TokenRange};
+use replica::{DiskFailure, PartitionReader, ReadError, RowName, ScanReader, Shard, TableStore, TokenRange};
+use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use sstable::Component;
 use stdx::planted::{Bug, Planted};
+use test_node::{Hosted, Process};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
@@ -40,15 +42,6 @@ fn dir() -> PathBuf {
     PathBuf::from(format!("/data/sea/t-{}", Uuid::from_u128(7).simple()))
 }
 
-fn generation() -> u64 {
-    let number = |d: &sstable::Descriptor| match d.generation {
-        sstable::Generation::Number(n) => n,
-        sstable::Generation::Uuid(_) => 0,
-    };
-    let listed = sstable::list(&dir()).unwrap_or_default();
-    listed.iter().map(number).max().unwrap_or(0)
-}
-
 /// A node's start.
 fn open() -> (Rc<Shard>, Rc<TableStore>) {
     open_with(&[TokenRange::ALL])
@@ -56,21 +49,12 @@ fn open() -> (Rc<Shard>, Rc<TableStore>) {
 
 /// A node's start, with those tablets of the table.
 fn open_with(tablets: &[TokenRange]) -> (Rc<Shard>, Rc<TableStore>) {
-    let (shard, table) = (shard(1 << 20, generation()), table());
-    if runtime::fs::exists(dir()) {
-        sstable::remove_unsealed(&dir()).expect("the disk works");
-    }
-    let generations = Arc::new(sstable::Generations::above(generation()));
-    let spec = tasks::Spec::of(&replica::kinds::RESHARD);
-    let task = tasks::Tasks::new(1, Uuid::nil()).start(spec, &tasks::Origin::Node);
-    let control = task.control();
-    let cuts = TableCuts {
-        all: tablets.to_vec(),
-        here: tablets.to_vec(),
+    let table = table();
+    let hosted = Hosted {
+        table: table.clone(),
+        tablets: vec![tablets.to_vec()],
     };
-    let prepared = replica::prepare_sstables(&table, &dir(), &cuts, (&generations, Uuid::from_u128(1)), &control);
-    let (files, _) = prepared.expect("the start goes on");
-    shard.open_table(&table, &[shard.token_range()], &files);
+    let shard = Process::start(options(1 << 20), vec![hosted]).open(ShardId(0));
     let store = shard.store(table.id).expect("it was opened");
     (shard, store)
 }

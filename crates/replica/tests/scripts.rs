@@ -25,19 +25,21 @@
 mod notation;
 
 use std::cell::{Cell, RefCell};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Limits, open_table, shard_with, whole};
+use crate::support::{options, whole};
 use commitlog::Logged;
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
 use replica::{
     PartitionRead, PartitionReader, ReadError, RowName, Shard, TableStore, TombstoneHold, WantedTable, WriteError,
 };
+use runtime::ShardId;
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Table, TableOptions};
+use test_node::{Hosted, Options};
 use testkit::{Case, path};
 use types::token::token_of;
 
@@ -58,7 +60,7 @@ struct Script {
     next: Cell<usize>,
     out: RefCell<Vec<String>>,
     end: Cell<Option<End>>,
-    limits: Limits,
+    options: Options,
     table: RefCell<Arc<Table>>,
 }
 
@@ -75,11 +77,11 @@ impl Script {
             next: Cell::new(0),
             out: RefCell::default(),
             end: Cell::new(None),
-            limits: Limits {
-                cache_bytes_max: 1 << 20,
+            options: Options {
                 dirty_bytes_max: case.number("memory", 16 << 20),
                 segment_bytes: case.number("segment", 1 << 20),
                 log_bytes_max: case.number("log", 64 << 20),
+                ..options(1 << 20)
             },
             table: RefCell::new(Arc::new(table)),
         }
@@ -150,17 +152,6 @@ async fn run(script: Rc<Script>) {
     script.end.set(Some(End::Script));
 }
 
-fn last_generation() -> u64 {
-    let number = |d: &sstable::Descriptor| match d.generation {
-        sstable::Generation::Number(n) => n,
-        sstable::Generation::Uuid(_) => 0,
-    };
-    let listed = sstable::list(Path::new(DIR)).unwrap_or_default();
-    let aside = sstable::quarantined(Path::new(DIR)).unwrap_or_default();
-    let aside = aside.iter().filter_map(|q| q.generation);
-    listed.iter().map(number).chain(aside).max().unwrap_or(0)
-}
-
 /// The segment files of the log, by number.
 fn segments() -> Vec<u64> {
     let entries = runtime::fs::read_dir("/log").expect("the disk works");
@@ -174,35 +165,19 @@ struct Process {
     script: Rc<Script>,
     shard: Rc<Shard>,
     store: Rc<TableStore>,
-    /// The log files of earlier runs.
-    old_log: Vec<PathBuf>,
+    node: test_node::Process,
 }
 
 impl Process {
     /// A node's start: files are opened, the log is replayed.
     async fn start(script: Rc<Script>) -> Self {
-        let old_log = match runtime::fs::exists("/log") {
-            true => commitlog::last_segment(Path::new("/log")).expect("the disk works").1,
-            false => Vec::new(),
-        };
-        if runtime::fs::exists(DIR) {
-            sstable::remove_unsealed(Path::new(DIR)).expect("the disk works");
-        }
-        let shard = shard_with(
-            script.limits,
-            last_generation(),
-            tasks::Tasks::new(1, uuid::Uuid::nil()),
-        );
         let table = script.table();
-        open_table(&shard, &table, &[shard.token_range()]);
+        let hosted = Hosted::on_ring(table.clone(), 1);
+        let node = test_node::Process::start(script.options.clone(), vec![hosted]);
+        let shard = node.open(ShardId(0));
         let store = shard.store(table.id).expect("it was opened");
-        if !old_log.is_empty() {
-            shard.keep_old_log();
-            let replayed = shard
-                .replay(Path::new("/log"), runtime::boot_id(), async |_| Ok(()))
-                .await;
-            let stats = replayed.unwrap_or_else(|e| panic!("the start fails: {e}"));
-            shard.end_replay();
+        if node.has_old_log() {
+            let stats = node.replay(std::slice::from_ref(&shard)).await.swap_remove(0);
             script.say(format!("start: {} mutations replayed", stats.mutations));
             for (id, mutations) in stats.unfinished_batches {
                 script.say(format!(
@@ -216,7 +191,7 @@ impl Process {
             script,
             shard,
             store,
-            old_log,
+            node,
         }
     }
 
@@ -488,9 +463,7 @@ impl Process {
     }
 
     async fn remove_old_log(&self) -> String {
-        self.shard.flush_all().await.expect("the disk works");
-        commitlog::remove_segments(&self.old_log).expect("the disk works");
-        self.shard.forget_old_log().await;
+        self.node.forget_old_log(std::slice::from_ref(&self.shard)).await;
         String::new()
     }
 }

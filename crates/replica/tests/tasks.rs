@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Limits, blobs, open_table, shard_with, whole};
+use crate::support::{blobs, open_table, shard, whole};
 use mutation::row::Shared;
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::{Shard, TableStore};
@@ -13,14 +13,12 @@ use runtime::sim::Simulation;
 use schema::push_component;
 use tasks::{Class, Module, Origin, Spec, State, Status, Tasks};
 use types::token::token_of;
-use uuid::Uuid;
 
 const KEY: &[u8] = b"key";
 const HOUR: Duration = Duration::from_hours(1);
 
 fn open() -> (Arc<Tasks>, Rc<Shard>, Rc<TableStore>) {
-    let (tasks, table) = (Tasks::new(1, Uuid::nil()), blobs());
-    let shard = shard_with(Limits::of_cache(1 << 20), 0, tasks.clone());
+    let (shard, table) = (shard(1 << 20, 0), blobs());
     open_table(&shard, &table, &[shard.token_range()]);
     let store = shard.store(table.id).expect("it was set");
     (shard.tasks().clone(), shard, store)

@@ -13,15 +13,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
+use commitlog::SyncMode;
 use mutation::row::Shared;
 use mutation::{Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
-use replica::{NotedBatches, Shard, ShardOptions, TableFiles, TokenRange};
+use replica::{Shard, TokenRange};
 use rpc::{Config, Peer, Rpc};
 use runtime::{Backend, Options, ShardId, fs};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use streaming::{Request, Source};
-use tasks::{Origin, Tasks};
+use tasks::Origin;
+use test_node::{Hosted, Process};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
@@ -67,9 +68,10 @@ fn main() -> std::io::Result<()> {
     runtime::run(options, move |shard| {
         let plan = plan.clone();
         Box::pin(async move {
-            match shard == SOURCE {
-                true => serve(&plan).await,
-                false => measure(&plan).await,
+            if shard == SOURCE {
+                serve(&plan).await;
+            } else {
+                measure(&plan).await;
             }
         })
     })
@@ -94,36 +96,20 @@ fn host(number: u128) -> Uuid {
 }
 
 fn new_shard(dir: &Path, host_id: Uuid) -> Rc<Shard> {
-    for name in ["log", "data"] {
-        fs::create_dir_all(dir.join(name)).expect("the disk works");
-    }
-    let log = Commitlog::new(commitlog::Options {
-        dir: dir.join("log"),
-        shard: 0,
-        shards: 1,
-        segment_bytes: 32 << 20,
+    let options = test_node::Options {
+        host_id,
+        dir: dir.to_owned(),
         sync: SyncMode::Periodic(Duration::from_secs(10)),
-        boot_id: runtime::boot_id(),
-        first_segment: 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: dir.join("data"),
+        segment_bytes: 32 << 20,
+        log_bytes_max: 1 << 30,
         dirty_bytes_max: 1 << 30,
         cache_bytes_max: 16 << 20,
-        log_bytes_max: 1 << 30,
-        generations: Arc::new(sstable::Generations::uuids()),
-        noted_batches: Arc::new(NotedBatches::new()),
-        activity: Arc::default(),
-        compaction_room: Arc::default(),
-        tasks: Tasks::new(1, host_id),
-        host_id,
+        generations: Some(Arc::new(sstable::Generations::uuids())),
+        ..test_node::Options::default()
     };
-    let shard = Shard::new(options, log);
-    let table = Arc::new(table());
-    shard.open_table(&table, &[TokenRange::ALL], &TableFiles::default());
-    let store = shard.store(table.id).expect("it was opened");
+    let hosted = Hosted::on_ring(Arc::new(table()), 1);
+    let shard = Process::start(options, vec![hosted]).open(ShardId(0));
+    let store = shard.store(table().id).expect("it was opened");
     shard.set_compacts_by_itself(&store, false);
     runtime::set_local(shard.clone());
     shard

@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support;
-use crate::support::{Cluster, Local, MOMENT, Pulling, Rows, SECOND, Tally, WHOLE, name_of};
+use crate::support::{Cluster, Local, MOMENT, Pulling, Rows, SECOND, WHOLE, name_of};
 use runtime::sim::CrashKind;
 use streaming::{Refusal, SESSION_IDLE, StreamError};
 use tasks::{Class, Module, Origin};
+use test_node::Tally;
 
 const KEYS: u32 = 40;
 /// Longer than a copy takes.
@@ -116,7 +117,7 @@ fn a_source_that_is_killed_in_the_middle_is_given_up_and_nothing_of_it_is_taken(
         cluster
             .simulation
             .run_for(MOMENT * u32::try_from(step).expect("few") * 2);
-        cluster.kill(0, CrashKind::Kill);
+        cluster.crash(0, CrashKind::Kill);
         assert!(
             cluster.simulation.run_until(LIMIT, || pulling.borrow().is_some()),
             "it ends"
@@ -562,7 +563,7 @@ fn a_source_whose_target_is_gone_ends_the_stream_by_itself() {
     cluster.on(0, fill_much);
     drop(cluster.begin_pull(1, WHOLE, &[0]));
     cluster.await_bytes(1);
-    cluster.kill(1, CrashKind::PowerLoss);
+    cluster.crash(1, CrashKind::PowerLoss);
     assert_eq!(cluster.dirs(0).len(), 1, "the copy is there");
     cluster.simulation.run_for(SESSION_IDLE / 2);
     assert_eq!(cluster.dirs(0).len(), 1, "the target may come back");

@@ -145,6 +145,16 @@ pub(crate) enum StageProgress {
     NeedsFence,
 }
 
+/// What the leader has to do for a move of a tablet, or a change of the token ring, to reach its next stage.
+enum DueStep<T> {
+    /// The condition of the step holds: propose it.
+    Take(T),
+    /// Requests older than this version must be fenced off before the condition holds.
+    Fence(u64),
+    /// Nothing moves, or other nodes are not done.
+    NotYet,
+}
+
 impl Metadata {
     /// What must be copied before the next replicas of a tablet are read, when these nodes can be read.
     fn fills_of(
@@ -279,8 +289,9 @@ impl Cluster {
         let metadata = self.metadata();
         let (moves, fence) = self.due_steps(&metadata);
         let (ring, ring_fence) = match self.due_ring_step(&metadata) {
-            Ok(step) => (step, None),
-            Err(version) => (None, Some(version).filter(|version| metadata.fence < *version)),
+            DueStep::Take(command) => (Some(command), None),
+            DueStep::Fence(version) => (None, Some(version).filter(|version| metadata.fence < *version)),
+            DueStep::NotYet => (None, None),
         };
         if let Some(index) = fence.max(ring_fence)
             && let Err(error) = self.propose(Command::Fence { index }).await
@@ -312,23 +323,23 @@ impl Cluster {
         for (table, tablet) in moving {
             let Some(transition) = tablet.transition else { continue };
             match self.due_step(metadata, &locality, &tablet, transition) {
-                Ok(Some(step)) => steps.entry(table).or_default().push(step),
-                Ok(None) => {}
-                Err(version) => fence = fence.max(Some(version)),
+                DueStep::Take(step) => steps.entry(table).or_default().push(step),
+                DueStep::Fence(version) => fence = fence.max(Some(version)),
+                DueStep::NotYet => {}
             }
         }
         let moves = steps.into_iter().map(|(table, steps)| TableMoves { table, steps });
         (moves.collect(), fence.filter(|version| metadata.fence < *version))
     }
 
-    /// The step whose condition holds; or the version below which requests must be fenced off before one does.
+    /// The next step of a tablet's move.
     fn due_step(
         &self,
         metadata: &Metadata,
         locality: &Locality,
         tablet: &Tablet<'_>,
         transition: &Transition,
-    ) -> Result<Option<MoveStep>, u64> {
+    ) -> DueStep<MoveStep> {
         let (id, version, stage) = (tablet.id, transition.version, transition.stage);
         let advance = |stage| MoveStep::Advance {
             tablet: id,
@@ -340,11 +351,14 @@ impl Cluster {
             let is_new = |node| tablet.replicas.iter().all(|replica| replica.node != node);
             let is_hopeless = |node| self.is_hopeless(metadata, node, is_new(node));
             if targets.iter().any(|replica| is_hopeless(replica.node)) {
-                return Ok(Some(advance(Stage::CleanupTarget)));
+                return DueStep::Take(advance(Stage::CleanupTarget));
             }
             if stage == Stage::Streaming {
                 let have_all = targets.iter().all(|replica| transition.copied.contains(&replica.node));
-                return Ok(have_all.then(|| advance(Stage::WriteBothReadNew)));
+                if !have_all {
+                    return DueStep::NotYet;
+                }
+                return DueStep::Take(advance(Stage::WriteBothReadNew));
             }
         }
         let is_left = |replica: &&Replica| transition.next.iter().all(|next| next.node != replica.node);
@@ -359,32 +373,31 @@ impl Cluster {
             asked.extend(transition.next.iter().filter(is_new).map(|replica| replica.node));
         }
         match self.passed(metadata, version, &asked) {
-            StageProgress::NotYet => Ok(None),
-            StageProgress::NeedsFence => Err(version),
-            StageProgress::Yes => Ok(Some(match stage.next() {
+            StageProgress::NotYet => DueStep::NotYet,
+            StageProgress::NeedsFence => DueStep::Fence(version),
+            StageProgress::Yes => DueStep::Take(match stage.next() {
                 Some(next) => advance(next),
                 None => MoveStep::End { tablet: id, version },
-            })),
+            }),
         }
     }
 
-    /// The next step of the token ring, when its condition holds; or the version below which requests must be fenced
-    /// off before it does.
-    fn due_ring_step(&self, metadata: &Metadata) -> Result<Option<Command>, u64> {
+    /// The next step of a change of the token ring.
+    fn due_ring_step(&self, metadata: &Metadata) -> DueStep<Command> {
         let Some(RingState {
             version, stage, done, ..
         }) = &metadata.ring
         else {
-            return Ok(None);
+            return DueStep::NotYet;
         };
         let command = |step| Command::Ring {
             version: *version,
             step,
         };
-        let advance = |stage| Some(command(RingStep::Advance { stage }));
+        let advance = |stage| command(RingStep::Advance { stage });
         if !stage.reads_new() && metadata.awaits_heir() {
             // One change for both: the heir takes the tokens of the one that is lost.
-            return Ok(None);
+            return DueStep::NotYet;
         }
         if asks_next_owners(*stage) {
             // One that is lost is never read, and so needs no copy.
@@ -397,25 +410,26 @@ impl Cluster {
                 Stage::AllowWriteBothReadOld => metadata.ring_gainers().into_iter().all(is_ready),
                 _ => {
                     let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
-                        return Ok(None);
+                        return DueStep::NotYet;
                     };
                     // What is to be copied does not depend on which nodes answer; whether it can be copied does.
                     let fills = metadata.ring_fills(&locality, |_| true);
                     fills.is_ok_and(|fills| fills.iter().all(|fill| is_ready(fill.fill.target.node)))
                 }
             };
-            return Ok(stage_after(*stage).filter(|_| are_done).and_then(advance));
+            let next = stage_after(*stage).filter(|_| are_done);
+            return next.map_or(DueStep::NotYet, |next| DueStep::Take(advance(next)));
         }
         let losers: Vec<NodeNumber> = match stage.reads_new() {
             true => metadata.ring_losers().into_iter().collect(),
             false => Vec::new(),
         };
         match self.passed(metadata, *version, &losers) {
-            StageProgress::NotYet => Ok(None),
-            StageProgress::NeedsFence => Err(*version),
-            StageProgress::Yes => Ok(match stage_after(*stage) {
+            StageProgress::NotYet => DueStep::NotYet,
+            StageProgress::NeedsFence => DueStep::Fence(*version),
+            StageProgress::Yes => DueStep::Take(match stage_after(*stage) {
                 Some(next) => advance(next),
-                None => Some(command(RingStep::End)),
+                None => command(RingStep::End),
             }),
         }
     }

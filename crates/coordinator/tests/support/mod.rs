@@ -4,7 +4,7 @@
 //! ```text
 //! let mut cluster = Cluster::new(seed, Shape::default());       // three nodes, one shard each, RF 3
 //! let result = cluster.on(0, |node| async move { node.coordinator.writes.write(…).await });
-//! cluster.kill(1);  cluster.restart(1);  cluster.split(&[2]);  cluster.heal();
+//! cluster.kill(1);  cluster.start_again(1);  cluster.split(&[2]);  cluster.heal();
 //! ```
 //!
 //! The table is `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`; beside it is `sea.n (k blob, c int, v counter,
@@ -14,11 +14,9 @@
 
 mod process;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
+use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,16 +31,15 @@ use mutation::row::{Cell, Shared};
 use mutation::{Addressed, ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
 use replica::{Shard, TruncationMark};
 use rpc::{Limits, Rpc};
-use runtime::ShardId;
-use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
+use runtime::sim::NodeId;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, TombstoneGc};
+use test_node::Machines;
 use topology::{Consistency, DiskLevel, HostId, Location, Node, NodeState, Replication, Topology, TopologyCommand};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
 
 pub const SECOND: Duration = Duration::from_secs(1);
-const PORT: u16 = 7000;
 
 /// What a cluster is made of.
 #[derive(Clone)]
@@ -100,35 +97,31 @@ pub struct Local {
     pub rpc: Rc<Rpc>,
 }
 
-/// A shard as the test sees it.
-#[derive(Default)]
-struct Seen {
-    local: RefCell<Option<Local>>,
-    tasks: TaskQueue<Local>,
+/// Nodes, their network, and what runs on them.
+pub struct Cluster {
+    pub table: Arc<Table>,
+    pub topology: Arc<Topology>,
+    machines: Machines<Local>,
+    /// The version of the last truncation: what all nodes have of the cluster's metadata when they start.
+    version: Rc<std::cell::Cell<u64>>,
 }
 
-impl Seen {
-    /// Runs the tasks that the test brings.
-    async fn run(&self, local: Local) {
-        *self.local.borrow_mut() = Some(local.clone());
-        self.tasks.serve(local).await;
+impl Deref for Cluster {
+    type Target = Machines<Local>;
+
+    fn deref(&self) -> &Machines<Local> {
+        &self.machines
     }
 }
 
-struct Machine {
-    id: NodeId,
-    host: HostId,
-    shards: Vec<Rc<Seen>>,
+impl DerefMut for Cluster {
+    fn deref_mut(&mut self) -> &mut Machines<Local> {
+        &mut self.machines
+    }
 }
 
-/// Nodes, their network, and what runs on them.
-pub struct Cluster {
-    pub simulation: Simulation,
-    pub table: Arc<Table>,
-    pub topology: Arc<Topology>,
-    machines: Vec<Machine>,
-    /// The version of the last truncation: what all nodes have of the cluster's metadata when they start.
-    version: Rc<std::cell::Cell<u64>>,
+fn host(number: usize) -> HostId {
+    HostId(Uuid::from_u128(number as u128 + 1))
 }
 
 /// `sea.t`.
@@ -149,6 +142,41 @@ fn table_of(name: &str, id: u128, value: CqlType) -> Arc<Table> {
     ];
     let id = TableId(Uuid::from_u128(id));
     Arc::new(Table::new("sea", name, id, columns, TableOptions::default()))
+}
+
+/// Nodes at these addresses, each in a rack of its own, with an equal part of the ring.
+fn topology_of(shape: &Shape, addresses: &[SocketAddr]) -> Topology {
+    let mut topology = Topology::new("sea", Uuid::from_u128(1));
+    let count = i64::try_from(addresses.len()).expect("a test has few nodes");
+    let shards = u16::try_from(shape.shards).expect("a node has few shards");
+    for ((number, address), datacenter) in (0..).zip(addresses).zip(&shape.datacenters) {
+        let host_id = host(number);
+        let is_first = number == 0;
+        let place = i64::try_from(number).expect("a test has few nodes");
+        let node = Node {
+            // A proxy: it is no name of a node.
+            native: SocketAddr::from(([192, 0, 2, 1], 9042)),
+            location: Location {
+                datacenter: (*datacenter).to_owned(),
+                rack: format!("rack{number}"),
+            },
+            tokens: vec![Token(i64::MIN / 2 + i64::MAX / count * place)],
+            state: if is_first {
+                NodeState::Normal
+            } else {
+                NodeState::Joining
+            },
+            features: BTreeSet::new(),
+            ..test_node::member(host_id, *address, shards)
+        };
+        let mut apply = |command| topology.apply(&command).expect("the nodes form a cluster");
+        apply(TopologyCommand::AddNode(Box::new(node)));
+        if !is_first {
+            let state = NodeState::Normal;
+            apply(TopologyCommand::SetState { host_id, state });
+        }
+    }
+    topology
 }
 
 /// `sea.t` with the options of a shape.
@@ -554,86 +582,34 @@ impl Local {
 impl Cluster {
     /// A cluster whose nodes all run and know each other as alive.
     pub fn new(seed: u64, shape: Shape) -> Self {
-        let mut simulation = Simulation::new(seed);
-        let mut topology = Topology::new("sea", Uuid::from_u128(1));
-        let ids: Vec<NodeId> = shape
-            .datacenters
-            .iter()
-            .map(|_| simulation.add_node(shape.shards))
-            .collect();
-        let count = i64::try_from(ids.len()).expect("a test has few nodes");
-        for ((number, id), datacenter) in (0i64..).zip(&ids).zip(&shape.datacenters) {
-            let address = SocketAddr::new(simulation.address(*id), PORT);
-            let host_id = HostId(Uuid::from_u128(number as u128 + 1));
-            let state = if number == 0 {
-                NodeState::Normal
-            } else {
-                NodeState::Joining
-            };
-            let node = Node {
-                host_id,
-                internode: address,
-                // A proxy: it is no name of a node.
-                native: SocketAddr::from(([192, 0, 2, 1], 9042)),
-                native_shard_aware_port: None,
-                location: Location {
-                    datacenter: (*datacenter).to_owned(),
-                    rack: format!("rack{number}"),
-                },
-                shards: u16::try_from(shape.shards).expect("a node has few shards"),
-                tokens: vec![Token(i64::MIN / 2 + i64::MAX / count * number)],
-                state,
-                features: BTreeSet::new(),
-                release: "1".to_owned(),
-                loss: None,
-            };
-            let mut apply = |command| topology.apply(&command).expect("the nodes form a cluster");
-            apply(TopologyCommand::AddNode(Box::new(node)));
-            if state == NodeState::Joining {
-                let state = NodeState::Normal;
-                apply(TopologyCommand::SetState { host_id, state });
-            }
-        }
-        let table = table_of_shape(&shape);
-        let topology = Arc::new(topology);
+        let mut machines = Machines::new(seed);
+        let addresses: Vec<SocketAddr> = shape.datacenters.iter().map(|_| machines.add(shape.shards)).collect();
+        let (table, topology) = (table_of_shape(&shape), Arc::new(topology_of(&shape, &addresses)));
         let mut cluster = Self {
-            simulation,
             table: table.clone(),
             topology: topology.clone(),
-            machines: Vec::new(),
+            machines,
             version: Rc::default(),
         };
-        for (number, id) in (0u128..).zip(ids) {
-            let host = HostId(Uuid::from_u128(number + 1));
+        for number in 0..addresses.len() {
+            let host = host(number);
             let keyspaces = [("sea", shape.replication.clone(), vec![table.id, counters().id])];
             let view = ClusterView::new(topology.clone(), host, keyspaces.into_iter(), &BTreeMap::new());
-            let view = Arc::new(view.expect("the node is a member"));
-            let shards: Vec<Rc<Seen>> = (0..shape.shards).map(|_| Rc::default()).collect();
-            cluster.machines.push(Machine {
-                id,
-                host,
-                shards: shards.clone(),
-            });
-            let boot: Rc<RefCell<Option<Rc<process::Boot>>>> = Rc::default();
+            let view = view.expect("the node is a member");
             let (shape, table, version) = (shape.clone(), table.clone(), Rc::clone(&cluster.version));
-            cluster.simulation.start(id, move |shard| {
-                let seen = shards[shard.0 as usize].clone();
-                seen.tasks.clear();
-                *seen.local.borrow_mut() = None;
-                if shard == ShardId(0) {
-                    *boot.borrow_mut() = None;
-                }
-                let (boot, shape, table) = (boot.clone(), shape.clone(), table.clone());
+            let prepare = {
+                let (shape, table) = (shape.clone(), table.clone());
+                move || process::prepare(&shape, &table, host)
+            };
+            cluster.start(number, prepare, move |boot| {
                 let view = match version.get() {
                     0 => view.clone(),
-                    version => Arc::new(
-                        (*view)
-                            .clone()
-                            .at(version, 0)
-                            .truncated(BTreeMap::from([(table.id, version)])),
-                    ),
+                    version => view
+                        .clone()
+                        .at(version, 0)
+                        .truncated(BTreeMap::from([(table.id, version)])),
                 };
-                Box::pin(async move { process::live(&seen, &boot, &shape, &table, view, host).await })
+                process::live(boot, shape.clone(), table.clone(), Arc::new(view), host)
             });
         }
         cluster.simulation.run_for(Duration::from_millis(20));
@@ -648,76 +624,11 @@ impl Cluster {
         route.map.tablet_of(token_of(key)).replicas.to_vec()
     }
 
-    /// Shard 0 of a node.
-    pub fn local(&self, node: usize) -> Local {
-        self.machines[node].shards[0]
-            .local
-            .borrow()
-            .clone()
-            .expect("the node runs")
-    }
-
-    /// Begins a task on shard 0 of a node; the cell gets its output.
-    pub fn spawn<T: 'static, Fut: Future<Output = T> + 'static>(
-        &mut self,
-        node: usize,
-        task: impl FnOnce(Local) -> Fut + 'static,
-    ) -> Rc<RefCell<Option<T>>> {
-        self.spawn_on(node, 0, task)
-    }
-
-    /// Begins a task on a shard of a node; the cell gets its output.
-    pub fn spawn_on<T: 'static, Fut: Future<Output = T> + 'static>(
-        &mut self,
-        node: usize,
-        shard: usize,
-        task: impl FnOnce(Local) -> Fut + 'static,
-    ) -> Rc<RefCell<Option<T>>> {
-        let machine = &self.machines[node];
-        self.simulation.spawn(machine.id, &machine.shards[shard].tasks, task)
-    }
-
-    /// Runs a task on shard 0 of a node to its end.
-    pub fn on<T: 'static, Fut: Future<Output = T> + 'static>(
-        &mut self,
-        node: usize,
-        task: impl FnOnce(Local) -> Fut + 'static,
-    ) -> T {
-        let (id, tasks) = (self.machines[node].id, &self.machines[node].shards[0].tasks);
-        self.simulation.run_task(id, tasks, Duration::from_mins(10), task)
-    }
-
-    /// Ends a node's process: what was written to its files stays.
-    pub fn kill(&mut self, node: usize) {
-        self.crash(node, CrashKind::Kill);
-    }
-
-    /// Ends a node's process.
-    pub fn crash(&mut self, node: usize, kind: CrashKind) {
-        for seen in &self.machines[node].shards {
-            *seen.local.borrow_mut() = None;
-        }
-        self.simulation.crash(self.machines[node].id, kind);
-    }
-
-    /// Starts a killed node and waits until it serves.
-    pub fn restart(&mut self, node: usize) {
-        self.simulation.restart(self.machines[node].id);
-        let shards = self.machines[node].shards.clone();
-        let serves = || shards.iter().all(|seen| seen.local.borrow().is_some());
-        assert!(
-            self.simulation.run_until(30 * SECOND, serves),
-            "node {node} does not start"
-        );
-    }
-
     /// Sets on all nodes whether they believe a node to be alive, as a failure detector does.
     pub fn set_live(&mut self, node: usize, is_live: bool) {
-        let number = self.topology.number(self.machines[node].host).expect("it is a member");
-        for seen in self.machines.iter().flat_map(|machine| &machine.shards) {
-            if let Some(local) = &*seen.local.borrow() {
-                local.coordinator.set_live(number, is_live);
-            }
+        let number = self.topology.number(host(node)).expect("it is a member");
+        for local in self.locals() {
+            local.coordinator.set_live(number, is_live);
         }
     }
 
@@ -725,25 +636,21 @@ impl Cluster {
     /// whether it does.
     pub fn announce_log(&mut self, node: usize) -> bool {
         let log = self.local(node).shard.log.clone();
-        let takes = self.simulation.on_node(self.machines[node].id, || {
+        let id = self.id(node);
+        let takes = self.simulation.on_node(id, || {
             log.try_again();
             log.trouble().is_none()
         });
-        let number = self.topology.number(self.machines[node].host).expect("it is a member");
-        for machine in &self.machines {
-            for seen in &machine.shards {
-                let local = seen.local.borrow().clone();
-                if let Some(local) = local {
-                    local.coordinator.set_takes_writes(number, takes);
-                }
-            }
+        let number = self.topology.number(host(node)).expect("it is a member");
+        for local in self.locals() {
+            local.coordinator.set_takes_writes(number, takes);
         }
         takes
     }
 
     /// Sets on these nodes whether they take a node's disk for full, as detector messages do.
     pub fn announce_disk(&mut self, node: usize, is_full: bool, hearers: &[usize]) {
-        let number = self.topology.number(self.machines[node].host).expect("it is a member");
+        let number = self.topology.number(host(node)).expect("it is a member");
         for hearer in hearers {
             self.on(*hearer, move |local| async move {
                 let level = if is_full {
@@ -769,8 +676,8 @@ impl Cluster {
     }
 
     fn sides(&self, nodes: &[usize]) -> (Vec<NodeId>, Vec<NodeId>) {
-        let (one, other): (Vec<_>, Vec<_>) = self.machines.iter().enumerate().partition(|(n, _)| nodes.contains(n));
-        let ids = |side: Vec<(usize, &Machine)>| side.into_iter().map(|(_, machine)| machine.id).collect();
+        let (one, other): (Vec<_>, Vec<_>) = (0..self.count()).partition(|n| nodes.contains(n));
+        let ids = |side: Vec<usize>| side.into_iter().map(|n| self.id(n)).collect();
         (ids(one), ids(other))
     }
 
@@ -783,22 +690,17 @@ impl Cluster {
     /// Truncates `sea.t` as [`Cluster::truncate`] does, but one node may end before it is done; that node gets a
     /// second.
     pub fn truncate_but(&mut self, coordinator: usize, delay: Duration, lost: usize) -> Result<(), String> {
-        let (table, host) = (self.table.id, self.machines[coordinator].host);
-        let is_up = self
-            .machines
-            .iter()
-            .map(|m| m.shards[0].local.borrow().is_some())
-            .collect::<Vec<_>>();
+        let table = self.table.id;
+        let is_up: Vec<bool> = (0..self.count()).map(|node| self.serves(node)).collect();
         coordinator::replicas_to_truncate(&self.local(coordinator).coordinator.context, table)?;
         let version = 1 + self.version.get();
         self.version.set(version);
         let mut done = Vec::new();
-        let first = self.machines.iter().position(|m| m.host == host).expect("it is a node");
-        for (place, node) in (0u32..).zip((0..is_up.len()).map(|n| (first + n) % is_up.len())) {
+        for (place, node) in (0u32..).zip((0..is_up.len()).map(|n| (coordinator + n) % is_up.len())) {
             if !is_up[node] {
                 continue;
             }
-            for shard in 0..self.machines[node].shards.len() {
+            for shard in 0..self.shards(node) {
                 let part = self.spawn_on(node, shard, move |local| async move {
                     runtime::sleep(delay * place).await;
                     local.take_truncation(table, version).await
@@ -827,20 +729,5 @@ impl Cluster {
                 node.shard.compact_all().await.expect("it compacts");
             });
         }
-    }
-
-    /// How many nodes there are.
-    pub fn nodes(&self) -> usize {
-        self.machines.len()
-    }
-
-    /// Whether a node's process runs.
-    pub fn is_running(&self, node: usize) -> bool {
-        self.simulation.is_running(self.machines[node].id)
-    }
-
-    /// The simulator's name for a node.
-    pub fn id(&self, node: usize) -> NodeId {
-        self.machines[node].id
     }
 }

@@ -1,28 +1,25 @@
 //! One process of a simulated node: how each of its shards starts, and what it runs.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::Commitlog;
 use coordinator::{ClusterView, Coordinator, Promises, ReplicaHandler};
 use hints::Hints;
-use replica::{NotedBatches, Shard, ShardOptions, TableFiles, TokenRange};
+use replica::TokenRange;
 use rpc::Rpc;
 use runtime::ShardId;
 use schema::Table;
+use test_node::{Hosted, Options, Process};
 use topology::HostId;
 use types::Token;
 
-use super::{Local, Seen, Shape, counters};
+use super::{Local, Shape, counters};
 
 /// What the shards of one process share.
 pub(super) struct Boot {
-    noted_batches: Arc<NotedBatches>,
-    last_segment: u64,
-    generations: Arc<sstable::Generations>,
+    process: Process,
     promises: Arc<Promises>,
 }
 
@@ -38,41 +35,40 @@ fn cut(range: TokenRange, parts: u16) -> Vec<TokenRange> {
     (0..parts).map(part).collect()
 }
 
-/// Runs a shard of a node, from its start to the end of its process.
+/// What a run before left on a node's disk.
+pub(super) fn prepare(shape: &Shape, table: &Arc<Table>, host: HostId) -> Boot {
+    let of_shard = |shard| cut(replica::shard_range(shard, shape.shards), shape.tablets);
+    let tables = [table.clone(), coordinator::paxos_state_of(table), counters()];
+    let hosted = tables.map(|table| Hosted {
+        table,
+        tablets: (0..shape.shards).map(of_shard).collect(),
+    });
+    let options = Options {
+        host_id: host.0,
+        shards: shape.shards,
+        sync: shape.sync,
+        ..Options::default()
+    };
+    let process = Process::start(options, hosted.to_vec());
+    let promises = match shape.promises_in_rows {
+        true => Promises::in_rows(),
+        false => Promises::open(Path::new("/")).expect("the file of promises can be read"),
+    };
+    Boot { process, promises }
+}
+
+/// Starts a shard of a node.
 pub(super) async fn live(
-    seen: &Seen,
-    boot: &RefCell<Option<Rc<Boot>>>,
-    shape: &Shape,
-    table: &Arc<Table>,
+    boot: Rc<Boot>,
+    shape: Shape,
+    table: Arc<Table>,
     view: Arc<ClusterView>,
     host: HostId,
-) {
-    let (data_dir, log_dir) = (PathBuf::from("/data"), PathBuf::from("/commitlog"));
+) -> Local {
+    boot.promises.wait_for_clock().await;
     let id = runtime::shard();
-    if id == ShardId(0) {
-        let prepared = prepare(shape, table, &data_dir, &log_dir);
-        prepared.promises.wait_for_clock().await;
-        *boot.borrow_mut() = Some(Rc::new(prepared));
-    }
-    let boot = loop {
-        let ready = boot.borrow().clone();
-        if let Some(ready) = ready {
-            break ready;
-        }
-        runtime::sleep(Duration::from_micros(100)).await;
-    };
-    let (shard, log) = new_shard(shape, &boot, host, data_dir, &log_dir);
-    let ranges = cut(shard.token_range(), shape.tablets);
-    for table in [table, &coordinator::paxos_state_of(table), &counters()] {
-        let files = TableFiles::open(table, &shard.table_dir(table)).expect("the sstables can be opened");
-        shard.open_table(table, &ranges, &files);
-    }
-    shard.keep_old_log();
-    let stats = shard
-        .replay(&log_dir, runtime::boot_id(), async |_| Ok(()))
-        .await
-        .expect("the log can be replayed");
-    shard.end_replay();
+    let shard = boot.process.open(id);
+    let stats = boot.process.replay(std::slice::from_ref(&shard)).await.swap_remove(0);
     let mut config = rpc::Config::new("sea", host.0);
     config.limits = shape.limits.clone();
     let me = view.topology.node(host).expect("the node is a member");
@@ -84,7 +80,7 @@ pub(super) async fn live(
         coordinator.set_live(number, true);
     }
     if shape.hints {
-        coordinator.keep_hints(start_hints(shape));
+        coordinator.keep_hints(start_hints(&shape));
     }
     runtime::set_local(coordinator.clone());
     for (id, batch) in stats.unfinished_batches {
@@ -95,7 +91,7 @@ pub(super) async fn live(
     }
     drop(runtime::spawn(coordinator.hints.clone().run()));
     drop(runtime::spawn(coordinator.writes.clone().run_batchlog()));
-    drop(runtime::spawn(log.run_periodic()));
+    drop(runtime::spawn(shard.log.clone().run_periodic()));
     let local = Local {
         shard,
         coordinator,
@@ -111,82 +107,7 @@ pub(super) async fn live(
                 .expect("it can be truncated");
         }
     }
-    seen.run(local).await;
-}
-
-/// The shard without tables, and its log.
-fn new_shard(
-    shape: &Shape,
-    boot: &Boot,
-    host: HostId,
-    data_dir: PathBuf,
-    log_dir: &Path,
-) -> (Rc<Shard>, Rc<Commitlog>) {
-    let id = runtime::shard();
-    let log = Commitlog::new(commitlog::Options {
-        dir: log_dir.to_owned(),
-        shard: id.0,
-        shards: shape.shards,
-        segment_bytes: 1 << 20,
-        sync: shape.sync,
-        boot_id: runtime::boot_id(),
-        first_segment: boot.last_segment + 1,
-    });
-    let shard = Shard::new(
-        ShardOptions {
-            shard: id,
-            shards: shape.shards,
-            data_dir,
-            dirty_bytes_max: 16 << 20,
-            cache_bytes_max: 1 << 20,
-            log_bytes_max: 64 << 20,
-            generations: boot.generations.clone(),
-            noted_batches: boot.noted_batches.clone(),
-            activity: Arc::default(),
-            compaction_room: Arc::default(),
-            tasks: tasks::Tasks::new(1, host.0),
-            host_id: host.0,
-        },
-        log.clone(),
-    );
-    (shard, log)
-}
-
-/// Makes the directories of a node ready: what its first shard does for all.
-fn prepare(shape: &Shape, table: &Arc<Table>, data_dir: &Path, log_dir: &Path) -> Boot {
-    for dir in [data_dir, log_dir] {
-        runtime::fs::create_dir_all(dir).expect("the disk takes directories");
-    }
-    // Else a power loss takes the directories, with everything that was synced in them.
-    runtime::fs::sync_dir("/").expect("the disk syncs directories");
-    commitlog::remove_spares(log_dir).expect("the log's directory can be read");
-    let (last_segment, files) = commitlog::last_segment(log_dir).expect("the log's directory can be read");
-    commitlog::sync_segments(&files).expect("the log can be synced");
-    let mut largest = 0;
-    for table in [table, &coordinator::paxos_state_of(table), &counters()] {
-        let dir = data_dir
-            .join(&table.keyspace)
-            .join(format!("{}-{}", table.name, table.id.0.simple()));
-        if !runtime::fs::exists(&dir) {
-            continue;
-        }
-        sstable::remove_unsealed(&dir).expect("the table's directory can be read");
-        for descriptor in sstable::list(&dir).expect("the table's directory can be read") {
-            if let sstable::Generation::Number(n) = descriptor.generation {
-                largest = largest.max(n);
-            }
-        }
-    }
-    let promises = match shape.promises_in_rows {
-        true => Promises::in_rows(),
-        false => Promises::open(Path::new("/")).expect("the file of promises can be read"),
-    };
-    Boot {
-        noted_batches: Arc::new(NotedBatches::new()),
-        last_segment,
-        generations: Arc::new(sstable::Generations::above(largest)),
-        promises,
-    }
+    local
 }
 
 fn start_hints(shape: &Shape) -> Rc<Hints> {

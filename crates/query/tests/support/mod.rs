@@ -1,25 +1,26 @@
-//! One shard's engine on a simulated machine.
+//! The engine of a shard of a simulated node.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, Options, SyncMode, last_segment};
+use commitlog::SyncMode;
 use coordinator::{ClusterView, Coordinator};
 use cql_compiler::describe::DescribedNode;
 use cql_compiler::{DdlContext, compile_ddl};
 use query::Engine;
 use query::engine::{NodeState, SharedStatements};
-use replica::{Shard, ShardOptions, TableFiles};
-use runtime::ShardId;
+use replica::Shard;
 use schema::{Schema, Table};
 use system_tables::{Builder, Kind, Registry};
-use topology::{HostId, Location, Node, Replication, Topology};
-use types::Token;
+use test_node::{Hosted, Options, Process};
+use topology::{HostId, Replication, Topology};
 use uuid::Uuid;
+
+const HOST: HostId = HostId(Uuid::from_u128(7));
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 7000);
 
 /// The system tables that need nothing but this shard.
 pub fn system_tables() -> Builder {
@@ -28,65 +29,57 @@ pub fn system_tables() -> Builder {
     tables
 }
 
-/// The engine of a shard over what an earlier life of it left on the disk. It has the tables of users and the local
-/// ones.
-pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> Rc<Engine> {
-    let log_dir = PathBuf::from("/log");
-    for dir in ["/log", "/data"] {
-        runtime::fs::create_dir_all(dir).expect("the simulated disk works here");
-    }
-    runtime::fs::sync_dir("/").expect("the simulated disk works here");
-    let (last, files) = last_segment(&log_dir).expect("the directory is there");
-    commitlog::sync_segments(&files).expect("the simulated disk works here");
-    let log = Commitlog::new(Options {
-        dir: log_dir.clone(),
-        shard: 0,
-        shards: 1,
-        segment_bytes: 1 << 20,
-        // Nothing is synced but what conditional statements sync.
+/// What a node is made of whose log is synced only by conditional statements.
+pub fn options(shards: u32) -> Options {
+    Options {
+        host_id: HOST.0,
+        shards,
         sync: SyncMode::Periodic(Duration::from_secs(10)),
-        boot_id,
-        first_segment: last + 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: "/data".into(),
-        dirty_bytes_max: 1 << 20,
-        cache_bytes_max: 1 << 20,
         log_bytes_max: 16 << 20,
-        generations: Arc::default(),
-        tasks: tasks::Tasks::new(1, uuid::Uuid::nil()),
-        noted_batches: Arc::default(),
-        activity: Arc::default(),
-        compaction_room: Arc::default(),
-        host_id: Uuid::from_u128(7),
-    };
-    let shard = Shard::new(options, log);
+        dirty_bytes_max: 1 << 20,
+        ..Options::default()
+    }
+}
+
+/// The engine of a node of one shard, over what an earlier life of it left on the disk. It has the tables of users and
+/// the local ones.
+pub async fn engine(schema: Schema, system_tables: Registry) -> Rc<Engine> {
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     let is_kept = |table: &&Arc<Table>| system_tables.kind(table.id) != Some(Kind::Replicated);
-    for table in tables
+    let kept = tables
         .filter(is_kept)
-        .flat_map(|table| system_tables.kept_tables(table))
-    {
-        let files = TableFiles::open(&table, &shard.table_dir(&table)).expect("the simulated disk works here");
-        shard.open_table(&table, &[shard.token_range()], &files);
-    }
-    let replayed = shard.replay(&log_dir, boot_id, async |_| Ok(())).await;
-    replayed.expect("the log is whole");
-    shard.end_replay();
+        .flat_map(|table| system_tables.kept_tables(table));
+    let hosted = kept.map(|table| Hosted::on_ring(table, 1)).collect();
+    let process = Process::start(options(1), hosted);
+    let shard = process.open(runtime::shard());
+    process.replay(std::slice::from_ref(&shard)).await;
     let node = NodeState {
         system_tables: Arc::new(system_tables),
         described: Box::new(|| DescribedNode {
             cluster_name: "test".to_owned(),
             partitioner: "Murmur3Partitioner".to_owned(),
-            endpoint: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 7000),
+            endpoint: ADDRESS,
             tokens: vec!["0".to_owned()],
         }),
         statements: SharedStatements::default(),
     };
-    let host_id = HostId(Uuid::from_u128(7));
-    let topology = Arc::new(Topology::alone("test", member(host_id)));
+    engine_on(&shard, node, schema)
+}
+
+/// The engine of a shard, whose node is alone in its cluster.
+pub fn engine_on(shard: &Rc<Shard>, node: NodeState, schema: Schema) -> Rc<Engine> {
+    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view(&schema)));
+    runtime::set_local(shard.clone());
+    runtime::set_local(coordinator.clone());
+    let engine = Engine::new(coordinator, Arc::new(node), Arc::new(schema));
+    runtime::set_local(engine.clone());
+    engine
+}
+
+/// A node that is alone, and has the only copy of every table of users.
+pub fn view(schema: &Schema) -> ClusterView {
+    let shards = u16::try_from(runtime::shard_count()).expect("a node has few shards");
+    let topology = Arc::new(Topology::alone("test", test_node::member(HOST, ADDRESS, shards)));
     let of_users = schema
         .keyspaces
         .values()
@@ -95,32 +88,7 @@ pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> R
         let tables = keyspace.tables.values().map(|table| table.id).collect();
         (keyspace.name.as_str(), Replication::Simple { factor: 1 }, tables)
     });
-    let view = ClusterView::new(topology, host_id, keyspaces, &BTreeMap::new()).expect("the node is a member");
-    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
-    runtime::set_local(coordinator.clone());
-    let engine = Engine::new(coordinator, Arc::new(node), Arc::new(schema));
-    runtime::set_local(engine.clone());
-    engine
-}
-
-fn member(host_id: HostId) -> Node {
-    let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 7000);
-    Node {
-        host_id,
-        internode: address,
-        native: address,
-        native_shard_aware_port: None,
-        location: Location {
-            datacenter: "dc".to_owned(),
-            rack: "rack".to_owned(),
-        },
-        shards: 1,
-        tokens: vec![Token(0)],
-        state: topology::NodeState::Normal,
-        features: Default::default(),
-        release: "1".to_owned(),
-        loss: None,
-    }
+    ClusterView::new(topology, HOST, keyspaces, &BTreeMap::new()).expect("the node is a member")
 }
 
 /// The tables of the system, and keyspace `ks` of one copy with a table that this statement makes.

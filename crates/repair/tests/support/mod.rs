@@ -11,24 +11,22 @@ pub mod writer;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
 use mutation::compact::{Purge, compact_block};
 use mutation::merge::merge_blocks;
 use mutation::{Cell, Column, Mutation, PartitionBlock, RowView, Tombstone};
 use repair::{Marks, Mode, Participant, RepairError, Repaired, Request};
-use replica::{
-    BlockLimits, NotedBatches, Shard, ShardOptions, TableCuts, TableStore, TabletScan, TokenRange, TruncationMark,
-};
+use replica::{BlockLimits, Shard, TableStore, TabletScan, TokenRange};
 use rpc::{Limits, Peer, Rpc};
 use runtime::ShardId;
-use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
 use schema::{ColumnKind, Table, TableId, TableOptions};
-use tasks::{Origin, Spec, Tasks};
+use tasks::Origin;
+use test_node::{Hosted, Machines, Options, Process};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
@@ -43,7 +41,6 @@ pub const LOW: TokenRange = TokenRange {
 };
 /// Seconds that deletions of the tables are kept.
 pub const GRACE: u32 = 1_000;
-const PORT: u16 = 7000;
 
 fn table_of(columns: &[(&str, &str, ColumnKind)]) -> Table {
     let column = |(name, cql_type, kind): &(&str, &str, ColumnKind)| {
@@ -90,7 +87,7 @@ pub fn plain() -> Table {
 }
 
 pub fn table_dir() -> PathBuf {
-    Path::new("/data/sea").join(format!("t-{}", wide().id.0.simple()))
+    replica::table_dir(Path::new("/data"), &wide())
 }
 
 /// Blocks by partition, each whole.
@@ -164,13 +161,7 @@ impl Local {
 
     /// What a node does when the cluster truncates the table.
     pub async fn truncate(&self, version: u64) {
-        let store = self.store();
-        store.set_version(version, 0, version);
-        self.shard.truncate(&store).await.expect("the disk works");
-        let dir = store.dir.clone();
-        let marked = runtime::offload(move || TruncationMark::of(&dir).write(version)).await;
-        marked.expect("the disk works");
-        store.set_truncated_at(version);
+        test_node::truncate(&self.shard, &self.store(), version).await;
     }
 
     /// Repairs a range with others, as a task of its own.
@@ -295,31 +286,26 @@ fn show_row(table: &Table, row: RowView<'_>, now: u32, head: &str, lines: &mut S
     }
 }
 
-/// What a node is started with.
-#[derive(Clone)]
-struct Setup {
-    range: TokenRange,
-    table: Rc<RefCell<Arc<Table>>>,
-    host: Uuid,
-    address: SocketAddr,
-}
-
-#[derive(Default)]
-struct Seen {
-    local: RefCell<Option<Local>>,
-    tasks: TaskQueue<Local>,
-}
-
-struct Machine {
-    id: NodeId,
-    setup: Setup,
-    seen: Rc<Seen>,
-}
-
 pub struct Sea {
-    pub simulation: Simulation,
     pub table: Table,
-    machines: Vec<Machine>,
+    machines: Machines<Local>,
+    addresses: Vec<SocketAddr>,
+    /// The table as each node knows it.
+    tables: Vec<Rc<RefCell<Arc<Table>>>>,
+}
+
+impl Deref for Sea {
+    type Target = Machines<Local>;
+
+    fn deref(&self) -> &Machines<Local> {
+        &self.machines
+    }
+}
+
+impl DerefMut for Sea {
+    fn deref_mut(&mut self) -> &mut Machines<Local> {
+        &mut self.machines
+    }
 }
 
 fn host(number: usize) -> Uuid {
@@ -330,29 +316,21 @@ impl Sea {
     /// Replicas of a table.
     pub fn new(seed: u64, nodes: usize, table: &Table) -> Self {
         let mut sea = Self {
-            simulation: Simulation::new(seed),
             table: table.clone(),
-            machines: Vec::new(),
+            machines: Machines::new(seed),
+            addresses: Vec::new(),
+            tables: Vec::new(),
         };
         for number in 0..nodes {
-            let id = sea.simulation.add_node(1);
-            let setup = Setup {
-                range: WHOLE,
-                table: Rc::new(RefCell::new(Arc::new(table.clone()))),
-                host: host(number),
-                address: SocketAddr::new(sea.simulation.address(id), PORT),
-            };
-            let seen = Rc::new(Seen::default());
-            let (of_start, its) = (setup.clone(), seen.clone());
-            sea.simulation.start(id, move |_| {
-                let (setup, seen) = (of_start.clone(), its.clone());
-                Box::pin(async move {
-                    let local = start(&setup).await;
-                    *seen.local.borrow_mut() = Some(local.clone());
-                    seen.tasks.serve(local).await;
-                })
+            let address = sea.add(1);
+            let known = Rc::new(RefCell::new(Arc::new(table.clone())));
+            sea.addresses.push(address);
+            sea.tables.push(known.clone());
+            let prepare = move || prepare(host(number), known.borrow().clone());
+            let id = table.id;
+            sea.start(number, prepare, move |process| {
+                start(process, host(number), address, id)
             });
-            sea.machines.push(Machine { id, setup, seen });
         }
         for number in 0..nodes {
             sea.await_start(number);
@@ -360,86 +338,28 @@ impl Sea {
         sea
     }
 
-    fn await_start(&mut self, number: usize) {
-        let seen = self.machines[number].seen.clone();
-        let is_up = || seen.local.borrow().is_some();
-        assert!(self.simulation.run_until(HOUR, is_up), "node {number} starts");
-    }
-
-    pub fn nodes(&self) -> usize {
-        self.machines.len()
-    }
-
-    pub fn id(&self, number: usize) -> NodeId {
-        self.machines[number].id
-    }
-
     /// All nodes but one.
     pub fn others(&self, number: usize) -> Vec<Participant> {
-        let others = self.machines.iter().enumerate().filter(|(at, _)| *at != number);
+        let others = self.addresses.iter().enumerate().filter(|(at, _)| *at != number);
         others
-            .map(|(_, machine)| Participant {
-                peer: Peer::new(machine.setup.host, machine.setup.address),
+            .map(|(at, address)| Participant {
+                peer: Peer::new(host(at), *address),
                 shard: 0,
             })
             .collect()
     }
 
-    pub fn restart(&mut self, number: usize, kind: CrashKind) {
-        self.kill(number, kind);
-        self.start_again(number);
-    }
-
-    pub fn kill(&mut self, number: usize, kind: CrashKind) {
-        let machine = &self.machines[number];
-        self.simulation.crash(machine.id, kind);
-        machine.seen.local.take();
-        machine.seen.tasks.clear();
-    }
-
-    pub fn start_again(&mut self, number: usize) {
-        let id = self.machines[number].id;
-        self.machines[number].seen.local.take();
-        self.machines[number].seen.tasks.clear();
-        self.simulation.clear_file_faults(id);
-        self.simulation.restart(id);
-        self.await_start(number);
-    }
-
     /// Changes the table as a node knows it, as of its next start too.
     pub fn alter(&mut self, number: usize, change: impl FnOnce(&mut Table) + 'static) {
-        let known = &self.machines[number].setup.table;
+        let known = &self.tables[number];
         let mut table = (**known.borrow()).clone();
         change(&mut table);
-        *known.borrow_mut() = Arc::new(table.clone());
-        self.on(number, |local| async move {
-            let wanted = replica::WantedTable {
-                table: Arc::new(table),
-                ranges: local.store().tablets().iter().map(|tablet| tablet.range).collect(),
-                keeps_shards: false,
-            };
-            local.shard.reconcile(&[wanted]);
-            let reopened = local.shard.reopen_sstables(&local.store()).await;
-            reopened.expect("the disk works");
-        });
-    }
-
-    pub fn spawn<T: 'static, F: Future<Output = T> + 'static>(
-        &mut self,
-        number: usize,
-        task: impl FnOnce(Local) -> F + 'static,
-    ) -> Rc<RefCell<Option<T>>> {
-        let machine = &self.machines[number];
-        self.simulation.spawn(machine.id, &machine.seen.tasks, task)
-    }
-
-    pub fn on<T: 'static, F: Future<Output = T> + 'static>(
-        &mut self,
-        number: usize,
-        task: impl FnOnce(Local) -> F + 'static,
-    ) -> T {
-        let machine = &self.machines[number];
-        self.simulation.run_task(machine.id, &machine.seen.tasks, HOUR, task)
+        let table = Arc::new(table);
+        *known.borrow_mut() = table.clone();
+        self.on(
+            number,
+            |local| async move { test_node::alter(&local.shard, table).await },
+        );
     }
 
     pub fn apply(&mut self, number: usize, mutations: Vec<Vec<u8>>) {
@@ -459,7 +379,7 @@ impl Sea {
     }
 
     pub fn contents(&mut self) -> Vec<Content> {
-        (0..self.nodes()).map(|number| self.content(number)).collect()
+        (0..self.count()).map(|number| self.content(number)).collect()
     }
 
     /// The second of a node's wall clock.
@@ -532,7 +452,7 @@ impl Sea {
 
     fn difference_of(&mut self, is_meant: impl Fn(&str) -> bool) -> Option<String> {
         let (now, table) = (self.now(), self.table.clone());
-        let all: Vec<Shown> = (0..self.nodes())
+        let all: Vec<Shown> = (0..self.count())
             .map(|number| shown(&table, &self.content(number), now))
             .map(|lines| lines.into_iter().filter(|line| is_meant(line)).collect())
             .collect();
@@ -548,7 +468,7 @@ impl Sea {
     pub fn assert_shows(&mut self, expected: &Content, what: &str) {
         let (now, table) = (self.now(), self.table.clone());
         let expected = shown(&table, expected, now);
-        for number in 0..self.nodes() {
+        for number in 0..self.count() {
             let content = self.content(number);
             let found = shown(&table, &content, now);
             let missing: Vec<_> = expected.iter().filter(|line| !found.contains(line)).collect();
@@ -559,113 +479,36 @@ impl Sea {
             );
         }
     }
-
-    /// Each operation on a disk takes a while.
-    pub fn slow_disks(&mut self) {
-        for machine in &self.machines {
-            self.simulation.set_disk_delay(machine.id, 2 * MOMENT);
-        }
-    }
 }
 
-/// A node's start, on what a run before left.
-async fn start(setup: &Setup) -> Local {
-    for dir in ["/log", "/data"] {
-        runtime::fs::create_dir_all(dir).expect("the disk works");
-    }
-    runtime::fs::sync_dir("/").expect("the disk works");
-    let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
-    commitlog::sync_segments(&old_log).expect("the disk works");
-    let mut last = 0;
-    if runtime::fs::exists(table_dir()) {
-        sstable::remove_unsealed(&table_dir()).expect("the disk works");
-        for descriptor in sstable::list(&table_dir()).expect("the disk works") {
-            if let sstable::Generation::Number(n) = descriptor.generation {
-                last = last.max(n);
-            }
-        }
-    }
-    let (generations, tasks) = (Arc::new(sstable::Generations::above(last)), Tasks::new(1, setup.host));
-    let table = setup.table.borrow().clone();
-    let control = tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node).control();
-    let cuts = TableCuts {
-        all: vec![setup.range],
-        here: vec![setup.range],
-    };
-    let prepared = replica::prepare_sstables(&table, &table_dir(), &cuts, (&generations, setup.host), &control);
-    let (files, _) = prepared.expect("the files can be opened");
-    let log = Commitlog::new(commitlog::Options {
-        dir: PathBuf::from("/log"),
-        shard: 0,
-        shards: 1,
-        segment_bytes: 1 << 20,
-        sync: SyncMode::Batch,
-        boot_id: runtime::boot_id(),
-        first_segment: last_segment + 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: PathBuf::from("/data"),
+/// What a run before left on a node's disk.
+fn prepare(host_id: Uuid, table: Arc<Table>) -> Process {
+    let options = Options {
+        host_id,
         dirty_bytes_max: 64 << 20,
-        cache_bytes_max: 1 << 20,
-        log_bytes_max: 64 << 20,
-        generations,
-        noted_batches: Arc::new(NotedBatches::new()),
-        activity: Arc::default(),
-        tasks,
-        host_id: setup.host,
-        compaction_room: Arc::default(),
+        ..Options::default()
     };
-    let shard = Shard::new(options, log);
-    shard.open_table(&table, &[setup.range], &files);
-    shard.keep_old_log();
-    let nobody = async |_| Ok(());
-    let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), nobody).await;
-    replayed.expect("the log is whole");
-    shard.end_replay();
-    shard.flush_all().await.expect("the disk works");
-    commitlog::remove_segments(&old_log).expect("the disk works");
-    shard.forget_old_log().await;
+    Process::start(options, vec![Hosted::on_ring(table, 1)])
+}
+
+async fn start(process: Rc<Process>, host: Uuid, address: SocketAddr, id: TableId) -> Local {
+    let shard = process.open(ShardId(0));
+    process.recover(std::slice::from_ref(&shard)).await;
     runtime::set_local(shard.clone());
-    let store = shard.store(table.id).expect("the table is open");
+    let store = shard.store(id).expect("the table is open");
     shard.set_compacts_by_itself(&store, false);
     let truncated_at = store.truncated_at.get();
     store.set_version(truncated_at, 0, truncated_at);
     let config = rpc::Config {
-        listen: Some(setup.address),
+        listen: Some(address),
         limits: Limits {
             ping_interval: SECOND,
             ..Limits::default()
         },
-        ..rpc::Config::new("sea", setup.host)
+        ..rpc::Config::new("sea", host)
     };
     let rpc = Rpc::start(config, repair::handler()).expect("the port is free");
-    Local {
-        shard,
-        rpc,
-        id: table.id,
-    }
-}
-
-/// Counts how often something came out, for tests that want to see each outcome.
-#[derive(Clone, Default)]
-pub struct Tally(Rc<RefCell<BTreeMap<String, u32>>>);
-
-impl Tally {
-    pub fn note(&self, outcome: impl Into<String>) {
-        *self.0.borrow_mut().entry(outcome.into()).or_default() += 1;
-    }
-
-    pub fn has(&self, outcome: &str) -> bool {
-        self.0.borrow().contains_key(outcome)
-    }
-}
-
-impl std::fmt::Debug for Tally {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.borrow().fmt(f)
-    }
+    Local { shard, rpc, id }
 }
 
 /// A short name of a result.

@@ -84,6 +84,45 @@ impl TableFiles {
     }
 }
 
+/// The directory of a table's sstables, in that of all tables.
+#[must_use]
+pub fn table_dir(data_dir: &Path, table: &Table) -> PathBuf {
+    let name = format!("{}-{}", table.name, table.id.0.simple());
+    data_dir.join(&table.keyspace).join(name)
+}
+
+/// Cleans up a table's directory at the start of a node: sstables that were not written to their end are removed, and
+/// adoptions and deletions that a crash has interrupted are completed. Returns the largest generation there; 0 if there
+/// is no sstable. Blocks.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn clean_directory(dir: &Path) -> Result<u64, String> {
+    if !runtime::fs::exists(dir) {
+        return Ok(0);
+    }
+    let unsealed = sstable::remove_unsealed(dir).map_err(|e| e.to_string())?;
+    for name in unsealed.removed {
+        log::info!("removed {}, which was not written to its end", dir.join(name).display());
+    }
+    for descriptor in unsealed.restored {
+        let toc = descriptor.path(sstable::Component::Toc);
+        log::warn!(
+            "{} was missing: it was written again from the components that are there",
+            toc.display()
+        );
+    }
+    let mut largest = 0;
+    for descriptor in sstable::list(dir).map_err(|e| e.to_string())? {
+        if let sstable::Generation::Number(n) = descriptor.generation {
+            largest = largest.max(n);
+        }
+    }
+    // An operator may mend one and put it back.
+    let aside = sstable::quarantined(dir).map_err(|e| e.to_string())?;
+    Ok(aside.iter().filter_map(|q| q.generation).fold(largest, u64::max))
+}
+
 /// Opens a table's sstables as a node does at its start, and how many of them it rewrote. Leftovers of streams are
 /// removed. Damaged ones are moved aside. Those that have tokens of several tablets, which are not those that the node
 /// wrote the files with, are rewritten, one file a tablet, and removed. Those of tablets that this node does not have

@@ -2,17 +2,17 @@
 
 pub mod two_shards;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
+use commitlog::SyncMode;
 use mutation::ClusteringSlice;
-use replica::{BlockLimits, NotedBatches, PartitionRead, Shard, ShardOptions, TableFiles, TokenRange};
+use replica::{BlockLimits, PartitionRead, Shard, TableFiles, TokenRange};
 use runtime::ShardId;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
-use tasks::Tasks;
+use test_node::{Options, Process};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -28,68 +28,25 @@ pub fn blobs() -> Arc<Table> {
     Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
 }
 
-/// How much the shard may hold.
-#[derive(Clone, Copy)]
-pub struct Limits {
-    pub cache_bytes_max: usize,
-    pub dirty_bytes_max: usize,
-    pub segment_bytes: u64,
-    pub log_bytes_max: u64,
-}
-
-impl Limits {
-    /// Roomy ones, but for the cache.
-    pub fn of_cache(cache_bytes_max: usize) -> Self {
-        Self {
-            cache_bytes_max,
-            dirty_bytes_max: 16 << 20,
-            segment_bytes: 1 << 20,
-            log_bytes_max: 64 << 20,
-        }
-    }
-}
-
-/// The only shard of a node, with its log in `/log` and its files in `/data`; the last earlier sstable has this
-/// generation.
-pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
-    shard_with(
-        Limits::of_cache(cache_bytes_max),
-        generation,
-        Tasks::new(1, Uuid::nil()),
-    )
-}
-
-/// A shard with these limits, of a node with these tasks.
-pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shard> {
-    for dir in ["/log", "/data"] {
-        runtime::fs::create_dir_all(dir).expect("the disk works");
-    }
-    runtime::fs::sync_dir("/").expect("the disk works");
-    let (last_segment, _) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
-    let log = Commitlog::new(commitlog::Options {
-        dir: PathBuf::from("/log"),
-        shard: 0,
-        shards: 1,
-        segment_bytes: limits.segment_bytes,
+/// What a shard with a cache of this size is made of.
+pub fn options(cache_bytes_max: usize) -> Options {
+    Options {
+        cache_bytes_max,
         sync: SyncMode::Periodic(Duration::from_secs(1)),
-        boot_id: runtime::boot_id(),
-        first_segment: last_segment + 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: PathBuf::from("/data"),
-        dirty_bytes_max: limits.dirty_bytes_max,
-        cache_bytes_max: limits.cache_bytes_max,
-        log_bytes_max: limits.log_bytes_max,
-        generations: Arc::new(sstable::Generations::above(generation)),
-        noted_batches: Arc::new(NotedBatches::new()),
-        activity: Arc::default(),
-        compaction_room: Arc::default(),
-        tasks,
-        host_id: Uuid::from_u128(1),
-    };
-    Shard::new(options, log)
+        ..Options::default()
+    }
+}
+
+/// The only shard of a node, without tables; the last earlier sstable has this generation.
+pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
+    shard_with(options(cache_bytes_max), generation)
+}
+
+/// The only shard of a node with these options, without tables; the last earlier sstable has this generation.
+pub fn shard_with(options: Options, generation: u64) -> Rc<Shard> {
+    let generations = Some(Arc::new(sstable::Generations::above(generation)));
+    let process = Process::start(Options { generations, ..options }, Vec::new());
+    process.open(ShardId(0))
 }
 
 /// Opens what the shard has of a table, with those tablets.

@@ -6,17 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
 use mutation::row::{Liveness, Shared};
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
-use replica::{
-    Foreign, NotedBatches, PartitionReader, Sealed, Shard, ShardOptions, TableCuts, TableFiles, TableStore, TokenRange,
-    WantedTable, WriteError,
-};
+use replica::{PartitionReader, Sealed, Shard, TableStore, TokenRange, WantedTable, WriteError};
 use runtime::ShardId;
 use runtime::sim::{NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
-use tasks::{Origin, Spec, Tasks};
+use test_node::{Hosted, Options, Process};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
@@ -46,7 +42,7 @@ pub fn table() -> Arc<Table> {
 }
 
 pub fn dir() -> PathBuf {
-    Path::new("/data/sea").join(format!("t-{}", table().id.0.simple()))
+    replica::table_dir(Path::new("/data"), &table())
 }
 
 /// The insert, or the deletion, of a row.
@@ -92,95 +88,21 @@ pub fn cuts(ranges: &Ranges) -> Vec<TokenRange> {
     all
 }
 
-pub fn new_shard(id: u32, first_segment: u64, generations: Arc<sstable::Generations>, tasks: Arc<Tasks>) -> Rc<Shard> {
-    let log = Commitlog::new(commitlog::Options {
-        dir: PathBuf::from("/log"),
-        shard: id,
-        shards: 2,
-        segment_bytes: 1 << 20,
-        sync: SyncMode::Batch,
-        boot_id: runtime::boot_id(),
-        first_segment,
-    });
-    let options = ShardOptions {
-        shard: ShardId(id),
-        shards: 2,
-        data_dir: PathBuf::from("/data"),
-        dirty_bytes_max: 16 << 20,
-        cache_bytes_max: 1 << 20,
-        log_bytes_max: 64 << 20,
-        generations,
-        noted_batches: Arc::new(NotedBatches::new()),
-        activity: Arc::default(),
-        compaction_room: Arc::default(),
-        tasks,
-        host_id: Uuid::from_u128(1),
-    };
-    Shard::new(options, log)
-}
-
 impl Local {
     /// A node's start, on what a run before left.
     pub async fn start(ranges: &Ranges) -> Self {
-        for dir in ["/log", "/data"] {
-            runtime::fs::create_dir_all(dir).expect("the disk works");
-        }
-        runtime::fs::sync_dir("/").expect("the disk works");
-        let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
-        commitlog::sync_segments(&old_log).expect("the disk works");
-        let mut last = 0;
-        if runtime::fs::exists(dir()) {
-            sstable::remove_unsealed(&dir()).expect("the disk works");
-            let numbers = sstable::list(&dir()).expect("the disk works").into_iter();
-            last = numbers.map(|d| number(&d)).max().unwrap_or(0);
-        }
-        let (generations, tasks) = (Arc::new(sstable::Generations::above(last)), Tasks::new(2, Uuid::nil()));
-        let here = cuts(ranges);
-        let all = match here.len() {
-            1 if here[0] != TokenRange::ALL => vec![LOW, HIGH],
-            _ => here.clone(),
+        let options = Options {
+            shards: 2,
+            ..Options::default()
         };
-        let control = tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node).control();
-        let cuts = TableCuts { all, here };
-        let made_by = (&generations, Uuid::from_u128(1));
-        let prepared = replica::prepare_sstables(&table(), &dir(), &cuts, made_by, &control);
-        let (files, _): (TableFiles, usize) = prepared.expect("the files are whole");
-        let shards = [0, 1].map(|id| new_shard(id, last_segment + 1, generations.clone(), tasks.clone()));
-        for (shard, ranges) in shards.iter().zip(ranges) {
-            shard.open_table(&table(), ranges, &files);
-            if !old_log.is_empty() {
-                shard.keep_old_log();
-            }
-        }
-        let local = Self { shards };
-        for shard in &local.shards {
-            let others = local.clone();
-            let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), async |foreign| {
-                others.take_foreign(foreign).await;
-                Ok(())
-            });
-            replayed.await.expect("the log is whole");
-        }
-        for shard in &local.shards {
-            shard.end_replay();
-        }
-        // What was replayed is in files, and the old log gone.
-        for shard in &local.shards {
-            shard.flush_all().await.expect("the disk works");
-        }
-        commitlog::remove_segments(&old_log).expect("the disk works");
-        for shard in &local.shards {
-            shard.forget_old_log().await;
-        }
-        local
-    }
-
-    async fn take_foreign(&self, foreign: Vec<Foreign>) {
-        for shard in &self.shards {
-            let is_here = |f: &&Foreign| store(shard).tablet(f.token).is_some();
-            let its: Vec<Foreign> = foreign.iter().filter(is_here).cloned().collect();
-            shard.replay_foreign(&its).await.expect("the mutations are whole");
-        }
+        let hosted = Hosted {
+            table: table(),
+            tablets: ranges.to_vec(),
+        };
+        let process = Process::start(options, vec![hosted]);
+        let shards = [0, 1].map(|id| process.open(ShardId(id)));
+        process.recover(&shards).await;
+        Self { shards }
     }
 
     /// Writes where the token is. Whether it is durable; false where no shard has it now.

@@ -10,33 +10,28 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
-use replica::{
-    BlockLimits, INCOMING, NotedBatches, PartitionRead, PartitionReader, STREAMS, Shard, ShardOptions, TableCuts,
-    TableFiles, TableStore, TokenRange, TruncationMark,
-};
+use replica::{BlockLimits, INCOMING, PartitionRead, PartitionReader, STREAMS, Shard, TableStore, TokenRange};
 use rpc::{Limits, Peer, Rpc};
 use runtime::ShardId;
-use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use streaming::{PART_BYTES, Pulled, Request, Source, StreamError};
-use tasks::{Origin, Spec, Tasks};
+use tasks::Origin;
+use test_node::{Hosted, Machines, Options, Process};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
 
 pub const SECOND: Duration = Duration::from_secs(1);
-pub const HOUR: Duration = Duration::from_hours(1);
 pub const MOMENT: Duration = Duration::from_millis(1);
-const PORT: u16 = 7000;
 
 pub const WHOLE: TokenRange = TokenRange::ALL;
 /// The ring cut in two.
@@ -66,7 +61,7 @@ pub fn table() -> Table {
 }
 
 pub fn table_dir() -> PathBuf {
-    Path::new("/data/sea").join(format!("t-{}", table().id.0.simple()))
+    replica::table_dir(Path::new("/data"), &table())
 }
 
 pub fn session() -> Uuid {
@@ -199,13 +194,7 @@ impl Local {
 
     /// What a node does when the cluster truncates the table.
     pub async fn truncate(&self, version: u64) {
-        let store = self.store();
-        store.set_version(version, 0, version);
-        self.shard.truncate(&store).await.expect("the disk works");
-        let dir = store.dir.clone();
-        let marked = runtime::offload(move || TruncationMark::of(&dir).write(version)).await;
-        marked.expect("the disk works");
-        store.set_truncated_at(version);
+        test_node::truncate(&self.shard, &self.store(), version).await;
     }
 
     /// Copies a range from nodes, as a task of its own.
@@ -282,30 +271,25 @@ fn has_bytes() -> bool {
             .any(|name| files(name).iter().any(|file| file.len > 0))
 }
 
-/// What a node is started with.
-#[derive(Clone)]
-struct Setup {
-    range: TokenRange,
-    table: Rc<RefCell<Arc<Table>>>,
-    host: Uuid,
-    address: SocketAddr,
-}
-
-#[derive(Default)]
-struct Seen {
-    local: RefCell<Option<Local>>,
-    tasks: TaskQueue<Local>,
-}
-
-struct Machine {
-    id: NodeId,
-    setup: Setup,
-    seen: Rc<Seen>,
-}
-
 pub struct Cluster {
-    pub simulation: Simulation,
-    machines: Vec<Machine>,
+    machines: Machines<Local>,
+    addresses: Vec<SocketAddr>,
+    /// The table as each node knows it.
+    tables: Vec<Rc<RefCell<Arc<Table>>>>,
+}
+
+impl Deref for Cluster {
+    type Target = Machines<Local>;
+
+    fn deref(&self) -> &Machines<Local> {
+        &self.machines
+    }
+}
+
+impl DerefMut for Cluster {
+    fn deref_mut(&mut self) -> &mut Machines<Local> {
+        &mut self.machines
+    }
 }
 
 fn host(number: usize) -> Uuid {
@@ -316,28 +300,17 @@ impl Cluster {
     /// Nodes with these tokens of the table.
     pub fn new(seed: u64, ranges: &[TokenRange]) -> Self {
         let mut cluster = Self {
-            simulation: Simulation::new(seed),
-            machines: Vec::new(),
+            machines: Machines::new(seed),
+            addresses: Vec::new(),
+            tables: Vec::new(),
         };
-        for (number, range) in ranges.iter().enumerate() {
-            let id = cluster.simulation.add_node(1);
-            let setup = Setup {
-                range: *range,
-                table: Rc::new(RefCell::new(Arc::new(table()))),
-                host: host(number),
-                address: SocketAddr::new(cluster.simulation.address(id), PORT),
-            };
-            let seen = Rc::new(Seen::default());
-            let (of_start, its) = (setup.clone(), seen.clone());
-            cluster.simulation.start(id, move |_| {
-                let (setup, seen) = (of_start.clone(), its.clone());
-                Box::pin(async move {
-                    let local = start(&setup).await;
-                    *seen.local.borrow_mut() = Some(local.clone());
-                    seen.tasks.serve(local).await;
-                })
-            });
-            cluster.machines.push(Machine { id, setup, seen });
+        for (number, range) in ranges.iter().copied().enumerate() {
+            let address = cluster.add(1);
+            let known = Rc::new(RefCell::new(Arc::new(table())));
+            cluster.addresses.push(address);
+            cluster.tables.push(known.clone());
+            let prepare = move || prepare(host(number), known.borrow().clone(), range);
+            cluster.start(number, prepare, move |process| start(process, host(number), address));
         }
         for number in 0..ranges.len() {
             cluster.await_start(number);
@@ -345,83 +318,24 @@ impl Cluster {
         cluster
     }
 
-    fn await_start(&mut self, number: usize) {
-        let seen = self.machines[number].seen.clone();
-        let is_up = || seen.local.borrow().is_some();
-        assert!(self.simulation.run_until(HOUR, is_up), "node {number} starts");
-    }
-
-    pub fn id(&self, number: usize) -> NodeId {
-        self.machines[number].id
-    }
-
     pub fn source(&self, number: usize) -> Source {
-        let setup = &self.machines[number].setup;
         Source {
-            peer: Peer::new(setup.host, setup.address),
+            peer: Peer::new(host(number), self.addresses[number]),
             shard: 0,
         }
     }
 
-    /// Loses power on a machine, if it runs, and starts it again.
-    pub fn restart(&mut self, number: usize, kind: CrashKind) {
-        self.kill(number, kind);
-        self.start_again(number);
-    }
-
-    pub fn kill(&mut self, number: usize, kind: CrashKind) {
-        let machine = &self.machines[number];
-        self.simulation.crash(machine.id, kind);
-        machine.seen.local.take();
-        machine.seen.tasks.clear();
-    }
-
-    pub fn start_again(&mut self, number: usize) {
-        let id = self.machines[number].id;
-        self.machines[number].seen.local.take();
-        self.machines[number].seen.tasks.clear();
-        self.simulation.clear_file_faults(id);
-        self.simulation.restart(id);
-        self.await_start(number);
-    }
-
     /// Changes the table as a node knows it, as of its next start too.
     pub fn alter(&mut self, number: usize, change: impl FnOnce(&mut Table) + 'static) {
-        let known = &self.machines[number].setup.table;
+        let known = &self.tables[number];
         let mut table = (**known.borrow()).clone();
         change(&mut table);
-        *known.borrow_mut() = Arc::new(table.clone());
-        self.on(number, |local| async move {
-            let wanted = replica::WantedTable {
-                table: Arc::new(table),
-                ranges: local.store().tablets().iter().map(|tablet| tablet.range).collect(),
-                keeps_shards: false,
-            };
-            local.shard.reconcile(&[wanted]);
-            local
-                .shard
-                .reopen_sstables(&local.store())
-                .await
-                .expect("the disk works");
-        });
-    }
-
-    pub fn spawn<T: 'static, F: Future<Output = T> + 'static>(
-        &mut self,
-        number: usize,
-        task: impl FnOnce(Local) -> F + 'static,
-    ) -> Rc<RefCell<Option<T>>> {
-        let machine = &self.machines[number];
-        self.simulation.spawn(machine.id, &machine.seen.tasks, task)
-    }
-
-    pub fn on<T: 'static, F: Future<Output = T> + 'static>(
-        &mut self,
-        number: usize,
-        task: impl FnOnce(Local) -> F + 'static,
-    ) -> T {
-        let machine = &self.machines[number];
-        self.simulation.run_task(machine.id, &machine.seen.tasks, HOUR, task)
+        let table = Arc::new(table);
+        *known.borrow_mut() = table.clone();
+        self.on(
+            number,
+            |local| async move { test_node::alter(&local.shard, table).await },
+        );
     }
 
     pub fn begin_pull(&mut self, to: usize, range: TokenRange, from: &[usize]) -> Pulling {
@@ -467,13 +381,6 @@ impl Cluster {
         self.on(number, move |local| async move { local.rows(keys).await })
     }
 
-    /// Each operation on a disk takes a while.
-    pub fn slow_disks(&mut self) {
-        for machine in &self.machines {
-            self.simulation.set_disk_delay(machine.id, 2 * MOMENT);
-        }
-    }
-
     /// Runs until a node has received some bytes of a copy and not all.
     pub fn await_bytes(&mut self, number: usize) {
         self.slow_disks();
@@ -500,113 +407,44 @@ impl Cluster {
     }
 }
 
-fn complement(range: TokenRange) -> Vec<TokenRange> {
-    match (range == LOW, range == HIGH) {
-        (true, _) | (_, true) => vec![LOW, HIGH],
-        _ => vec![range],
-    }
-}
-
-/// A node's start, on what a run before left.
-async fn start(setup: &Setup) -> Local {
-    for dir in ["/log", "/data"] {
-        runtime::fs::create_dir_all(dir).expect("the disk works");
-    }
-    runtime::fs::sync_dir("/").expect("the disk works");
-    let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
-    commitlog::sync_segments(&old_log).expect("the disk works");
-    let mut last = 0;
-    if runtime::fs::exists(table_dir()) {
-        sstable::remove_unsealed(&table_dir()).expect("the disk works");
-        for descriptor in sstable::list(&table_dir()).expect("the disk works") {
-            if let sstable::Generation::Number(n) = descriptor.generation {
-                last = last.max(n);
-            }
-        }
-    }
-    let (generations, tasks) = (Arc::new(sstable::Generations::above(last)), Tasks::new(1, setup.host));
-    let table = setup.table.borrow().clone();
-    let control = tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node).control();
-    let cuts = TableCuts {
-        all: complement(setup.range),
-        here: vec![setup.range],
-    };
-    let prepared = replica::prepare_sstables(&table, &table_dir(), &cuts, (&generations, setup.host), &control);
-    let (files, _) = prepared.expect("the files can be opened");
-    assert_eq!(stream_dirs(), Vec::<String>::new(), "a start removes what streams left");
-    let log = Commitlog::new(commitlog::Options {
-        dir: PathBuf::from("/log"),
-        shard: 0,
-        shards: 1,
-        segment_bytes: 1 << 20,
-        sync: SyncMode::Batch,
-        boot_id: runtime::boot_id(),
-        first_segment: last_segment + 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: PathBuf::from("/data"),
-        dirty_bytes_max: 64 << 20,
-        cache_bytes_max: 1 << 20,
-        log_bytes_max: 64 << 20,
-        generations,
-        noted_batches: Arc::new(NotedBatches::new()),
-        activity: Arc::default(),
-        compaction_room: Arc::default(),
-        tasks,
-        host_id: setup.host,
-    };
-    let shard = Shard::new(options, log);
-    shard.open_table(&table, &[setup.range], &files);
-    let of_acceptors = Table {
+/// What a run before left on a node's disk.
+fn prepare(host_id: Uuid, table: Arc<Table>, range: TokenRange) -> Process {
+    let of_acceptors = Arc::new(Table {
         id: replica::paxos_state_id(table.id),
         name: "t$paxos".to_owned(),
         ..(*table).clone()
+    });
+    let hosted = [table, of_acceptors].map(|table| Hosted {
+        table,
+        tablets: vec![vec![range]],
+    });
+    let options = Options {
+        host_id,
+        dirty_bytes_max: 64 << 20,
+        ..Options::default()
     };
-    shard.open_table(&Arc::new(of_acceptors), &[setup.range], &TableFiles::default());
-    shard.keep_old_log();
-    let nobody = async |_| Ok(());
-    let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), nobody).await;
-    replayed.expect("the log is whole");
-    shard.end_replay();
-    shard.flush_all().await.expect("the disk works");
-    commitlog::remove_segments(&old_log).expect("the disk works");
-    shard.forget_old_log().await;
+    let process = Process::start(options, hosted.to_vec());
+    assert_eq!(stream_dirs(), Vec::<String>::new(), "a start removes what streams left");
+    process
+}
+
+async fn start(process: Rc<Process>, host: Uuid, address: SocketAddr) -> Local {
+    let shard = process.open(ShardId(0));
+    process.recover(std::slice::from_ref(&shard)).await;
     runtime::set_local(shard.clone());
-    let store = shard.store(table.id).expect("the table is open");
+    let store = shard.store(table().id).expect("the table is open");
     let truncated_at = store.truncated_at.get();
     store.set_version(truncated_at, 0, truncated_at);
     let config = rpc::Config {
-        listen: Some(setup.address),
+        listen: Some(address),
         limits: Limits {
             ping_interval: SECOND,
             ..Limits::default()
         },
-        ..rpc::Config::new("sea", setup.host)
+        ..rpc::Config::new("sea", host)
     };
     let rpc = Rpc::start(config, streaming::handler()).expect("the port is free");
     Local { shard, rpc }
-}
-
-/// Counts how often something came out, for tests that want to see each outcome.
-#[derive(Clone, Default)]
-pub struct Tally(Rc<RefCell<BTreeMap<String, u32>>>);
-
-impl Tally {
-    pub fn note(&self, outcome: impl Into<String>) {
-        *self.0.borrow_mut().entry(outcome.into()).or_default() += 1;
-    }
-
-    pub fn has(&self, outcome: &str) -> bool {
-        self.0.borrow().contains_key(outcome)
-    }
-}
-
-impl std::fmt::Debug for Tally {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.borrow().fmt(f)
-    }
 }
 
 /// A short name of a result.
