@@ -609,7 +609,7 @@ impl Cluster {
                         .at(version, 0)
                         .truncated(BTreeMap::from([(table.id, version)])),
                 };
-                process::live(boot, shape.clone(), table.clone(), Arc::new(view), host)
+                process::live(boot, shape.clone(), Arc::new(view), host)
             });
         }
         cluster.simulation.run_for(Duration::from_millis(20));

@@ -61,7 +61,6 @@ pub(super) fn prepare(shape: &Shape, table: &Arc<Table>, host: HostId) -> Boot {
 pub(super) async fn live(
     boot: Rc<Boot>,
     shape: Shape,
-    table: Arc<Table>,
     view: Arc<ClusterView>,
     host: HostId,
 ) -> Local {

@@ -79,7 +79,7 @@ fn a_promise_that_the_log_lost_is_not_repeated_before_it_is_durable() {
     let repeated = cluster.on(1, prepare(30));
     assert!(matches!(repeated, Ok(PaxosAnswer::Promised(..))), "{repeated:?}");
     cluster.crash(1, CrashKind::PowerLoss);
-    cluster.restart(1);
+    cluster.start_again(1);
     let earlier = cluster.on(1, prepare(20));
     assert!(
         matches!(earlier, Ok(PaxosAnswer::Refused(promised)) if promised == ballot(30)),
@@ -132,7 +132,7 @@ fn outlasts_the_next(seed: u64, operations: u64) -> bool {
     cluster.simulation.run_until_ended(acceptor, SECOND);
     cluster.simulation.clear_file_faults(acceptor);
     cluster.crash(1, CrashKind::PowerLoss);
-    cluster.restart(1);
+    cluster.start_again(1);
     let promise = cluster.on(1, |node| async move {
         let promise = ask(&node, Phase::Prepare(ballot(30), Reads::default())).await;
         match promise.expect("the disk works") {
@@ -228,7 +228,7 @@ fn a_promise_that_was_never_written_outlasts_a_crash() {
     for kind in [CrashKind::Kill, CrashKind::PowerLoss] {
         let (mut cluster, promised) = with_a_promise_in_memory();
         cluster.crash(1, kind);
-        cluster.restart(1);
+        cluster.start_again(1);
         let is_taken = cluster.on(1, move |node| takes_earlier(node, promised));
         assert!(
             !is_taken,
@@ -243,7 +243,7 @@ fn that_a_restart_forgot_promises_would_be_seen() {
     let (mut cluster, promised) = with_a_promise_in_memory();
     cluster.crash(1, CrashKind::Kill);
     let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::ForgottenPromise));
-    cluster.restart(1);
+    cluster.start_again(1);
     assert!(cluster.on(1, move |node| takes_earlier(node, promised)));
 }
 
@@ -251,7 +251,7 @@ fn that_a_restart_forgot_promises_would_be_seen() {
 fn a_node_that_starts_refuses_nobody_whose_clock_is_right() {
     let (mut cluster, _) = with_a_promise_in_memory();
     cluster.crash(1, CrashKind::Kill);
-    cluster.restart(1);
+    cluster.start_again(1);
     let answer = cluster.on(1, |node| async move { prepare(&node, runtime::wall_clock_us()).await });
     assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
 }
@@ -274,7 +274,7 @@ fn a_ballot_far_ahead_of_the_clock_is_promised_in_its_row() {
     let answer = cluster.on(1, move |node| async move { prepare(&node, ahead).await });
     assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
     cluster.crash(1, CrashKind::PowerLoss);
-    cluster.restart(1);
+    cluster.start_again(1);
     let later = cluster.on(1, move |node| async move { prepare(&node, ahead - 1).await });
     assert!(
         matches!(later, PaxosAnswer::Refused(by) if by == ballot(ahead)),
@@ -303,7 +303,7 @@ fn what_was_learned_outlasts_a_log_that_lost_it_with_the_next_proposal() {
     let accepted = cluster.on(1, accept(30));
     assert!(matches!(accepted, Ok(PaxosAnswer::Done)), "{accepted:?}");
     cluster.crash(1, CrashKind::PowerLoss);
-    cluster.restart(1);
+    cluster.start_again(1);
     let rows = cluster.on(1, rows);
     assert!(rows.contains_key(&1), "a proposal replaced it, and nothing has its row");
 }
@@ -346,7 +346,7 @@ fn an_acceptor_whose_clock_was_ahead_refuses_nobody_whose_clock_is_right() {
     }
     cluster.crash(1, CrashKind::Kill);
     cluster.simulation.set_clock_skew_us(acceptor, 0);
-    cluster.restart(1);
+    cluster.start_again(1);
     let answer = cluster.on(1, |node| async move { prepare(&node, runtime::wall_clock_us()).await });
     assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
 }
