@@ -211,13 +211,14 @@ impl Cluster {
             .collect();
         let hosts: Vec<HostId> = hosts.into_iter().collect();
         let late = self.not_taken_by(&hosts, &after, deadline).await;
-        match late.is_empty() {
-            true => Ok(()),
-            false => Err(format!(
+        if late.is_empty() {
+            Ok(())
+        } else {
+            Err(format!(
                 "the truncation is agreed on, but {} did not confirm it in time; a replica that has not confirmed truncates before it answers requests of nodes \
                  that are not",
                 late.join(", ")
-            )),
+            ))
         }
     }
 

@@ -154,9 +154,10 @@ fn go_before(sea: &mut Sea, to_tablets: bool) {
 }
 
 fn arrives(sea: &mut Sea, to_tablets: bool) {
-    match to_tablets {
-        true => expect(sea, "it has tablets", 2, has_tablets),
-        false => expect(sea, "it is of the ring", 2, is_of_ring),
+    if to_tablets {
+        expect(sea, "it has tablets", 2, has_tablets)
+    } else {
+        expect(sea, "it is of the ring", 2, is_of_ring)
     }
 }
 
@@ -260,9 +261,10 @@ fn another_goal_may_be_named_in_the_middle() {
         sea.set_tablets("ks", false);
         sea.sim.run_for(Duration::from_millis(50 + seed * 60));
         sea.set_tablets("ks", seed % 2 == 0);
-        match seed % 2 == 0 {
-            true => expect(&mut sea, "it has tablets", 3, has_tablets),
-            false => expect(&mut sea, "it is of the ring", 3, is_of_ring),
+        if seed % 2 == 0 {
+            expect(&mut sea, "it has tablets", 3, has_tablets)
+        } else {
+            expect(&mut sea, "it is of the ring", 3, is_of_ring)
         }
         expect_copied(&sea, &before);
     }

@@ -173,12 +173,11 @@ fn a_new_replica_copies_no_other_while_the_one_that_leaves_is_down_unless_it_is_
         sea.sim.run_for(20 * SECOND);
         assert_eq!(sea.nodes[3].seen.copied.borrow().len(), 0, "others lack something");
         assert_eq!(stage(&sea, 0), Some(Stage::Streaming));
-        match is_excluded {
-            true => {
-                let excluded = sea.on(0, |cluster| async move { cluster.exclude_nodes(&[host(2)]).await });
-                excluded.expect("it is down permanently");
-            }
-            false => sea.restart(2),
+        if is_excluded {
+            let excluded = sea.on(0, |cluster| async move { cluster.exclude_nodes(&[host(2)]).await });
+            excluded.expect("it is down permanently");
+        } else {
+            sea.restart(2)
         }
         sea.sim.run_for(20 * SECOND);
         assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 3]));

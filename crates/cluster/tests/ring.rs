@@ -359,9 +359,10 @@ fn a_dead_node_is_removed_for_which_one_that_joins_and_one_that_leaves_wait() {
         sea.sim.run_for(10 * SECOND);
         sea.nodes[4].seen.copies_that_fail.set(u32::MAX);
         for joins in [joins_first, !joins_first] {
-            match joins {
-                true => sea.start(4),
-                false => drop(sea.spawn(1, |cluster| async move { cluster.decommission().await })),
+            if joins {
+                sea.start(4)
+            } else {
+                drop(sea.spawn(1, |cluster| async move { cluster.decommission().await }))
             }
             sea.sim.run_for(5 * SECOND);
         }

@@ -118,9 +118,10 @@ impl Commitlog {
     #[inline]
     pub fn commit_since(&self, mark: LogMark) -> Result<ReplayPosition, LogError> {
         let written = self.write()?;
-        match mark.has_losses(self) {
-            true => Err(LogError::Lost),
-            false => Ok(written),
+        if mark.has_losses(self) {
+            Err(LogError::Lost)
+        } else {
+            Ok(written)
         }
     }
 

@@ -108,9 +108,10 @@ async fn live(sync: SyncMode, boot_id: u128, seen: Arc<Mutex<Seen>>, writes: usi
             };
             let size = (runtime::random_u64() % 3000) as usize;
             let bytes = mutation(n, size);
-            let appended = match runtime::random_u64().is_multiple_of(4) {
-                true => log.append_long(LongRecord::new(&[&bytes])),
-                false => log.append(&bytes),
+            let appended = if runtime::random_u64().is_multiple_of(4) {
+                log.append_long(LongRecord::new(&[&bytes]))
+            } else {
+                log.append(&bytes)
             };
             match appended {
                 Ok(_) => numbers.push(n),

@@ -26,9 +26,10 @@ pub(super) fn resolve(options: &mut Options<'_>) -> Dialect {
         },
     );
     Dialect {
-        variables: match is_by_name {
-            true => Variables::ByName,
-            false => Variables::ByPlace,
+        variables: if is_by_name {
+            Variables::ByName
+        } else {
+            Variables::ByPlace
         },
         nulls,
     }

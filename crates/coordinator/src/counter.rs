@@ -32,6 +32,7 @@ use schema::Table;
 use stdx::bytes::{Reader, put_sized};
 use topology::{Consistency, Replica, WriteTargets};
 use types::Token;
+use types::token::KeyHash;
 
 use crate::fence::Stamp;
 use crate::message::{Malformed, decode_mutations, encode_mutations, sized};
@@ -88,9 +89,10 @@ impl Counters {
     #[must_use]
     pub fn source_to_keep(&self) -> [u8; 16] {
         let source = self.own_source();
-        match self.context.shard.stores().iter().any(|store| store.has_arrivals()) {
-            true => new_counter_source(),
-            false => source,
+        if self.context.shard.stores().iter().any(|store| store.has_arrivals()) {
+            new_counter_source()
+        } else {
+            source
         }
     }
 
@@ -191,9 +193,12 @@ impl Counters {
         let tablet = route.map.tablet_of(token);
         let read = tablet.read_replicas().iter().copied();
         let grows = self.context.grows(addition.table(), &addition.mutation());
-        let leads = |replica: &Replica| match grows {
-            true => self.context.takes_growth(replica.node),
-            false => self.context.takes_writes(replica.node),
+        let leads = |replica: &Replica| {
+            if grows {
+                self.context.takes_growth(replica.node)
+            } else {
+                self.context.takes_writes(replica.node)
+            }
         };
         let mut leaders: Vec<Replica> = read.filter(leads).collect();
         let here = view.locality.local_datacenter();
@@ -392,9 +397,10 @@ impl Counters {
         }
         let mutation = own.after(&table, &addition, &source)?;
         // What was read is gone after a truncation.
-        let stamp = match store.truncated_at.get() == was_truncated_at {
-            true => stamp,
-            false => Stamp::default(),
+        let stamp = if store.truncated_at.get() == was_truncated_at {
+            stamp
+        } else {
+            Stamp::default()
         };
         let mutation = Addressed::at(token, mutation).expect("it was packed just now");
         apply::apply(&self.context.shard, &[mutation.located()], false, Origin::Local, stamp).await?;
@@ -480,7 +486,7 @@ async fn own_elements(
         slices.push(ClusteringSlice::all());
     }
     let read = PartitionRead {
-        token,
+        hash: KeyHash::of(addition.key),
         key: addition.key.to_vec(),
         slices,
         reversed: false,

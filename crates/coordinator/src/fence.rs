@@ -116,9 +116,10 @@ impl Stamp {
         if !self.check(store)? {
             return Ok(false);
         }
-        match store.covers(after, to) {
-            true => Ok(true),
-            false => self.absent(store, store.is_any_arriving(after, to), to),
+        if store.covers(after, to) {
+            Ok(true)
+        } else {
+            self.absent(store, store.is_any_arriving(after, to), to)
         }
     }
 
@@ -153,9 +154,10 @@ impl Stamp {
     /// When it is stale.
     #[inline]
     pub(crate) fn pass(self, fence: u64) -> Result<(), ReplicaError> {
-        match self.version >= fence || planted::is_planted(Bug::IgnoredFence) {
-            true => Ok(()),
-            false => Err(self.stale(fence)),
+        if self.version >= fence || planted::is_planted(Bug::IgnoredFence) {
+            Ok(())
+        } else {
+            Err(self.stale(fence))
         }
     }
 

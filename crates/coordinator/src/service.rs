@@ -7,7 +7,7 @@ use std::time::Duration;
 use replica::{PartitionRead, ReadError, Shard, TableStore};
 use schema::TableId;
 use types::Token;
-use types::token::{KeyHash, token_of};
+use types::token::KeyHash;
 
 use crate::fence::Stamp;
 use crate::message::{Answer, Extent, Malformed, ReadCommand};
@@ -150,19 +150,19 @@ async fn fill(
 ) -> Result<Answer, ReplicaError> {
     match extent {
         Extent::Partition { key, slices, reversed } => {
-            let token = token_of(&key);
+            let hash = KeyHash::of(&key);
+            let token = hash.token();
             if !stamp.check_at(store, token)? {
                 ready(std::iter::once((store, token)), stamp).await?;
             }
             let read = PartitionRead {
-                token,
+                hash,
                 key,
                 slices,
                 reversed,
                 limits: stretch.limits(),
             };
             store.metrics.note_read(&read.key);
-            let hash = KeyHash::of(&read.key);
             let sstables = store
                 .tablet(token)
                 .map(|tablet| tablet.with_version(|version| version.sstables_for(hash)));

@@ -170,13 +170,13 @@ impl Holds {
     /// `fence`.
     fn complete_until(&self, fence: u64) -> u32 {
         let waiting = self.waiting.values().flat_map(Spans::iter).map(|span| *span.start());
-        let forgotten = self
-            .forgotten
-            .iter()
-            .map(|holds| match fence >= holds.forgotten.version {
-                true => holds.forgotten.before,
-                false => holds.since.min(holds.until),
-            });
+        let forgotten = self.forgotten.iter().map(|holds| {
+            if fence >= holds.forgotten.version {
+                holds.forgotten.before
+            } else {
+                holds.since.min(holds.until)
+            }
+        });
         waiting.chain(forgotten).fold(self.until, u32::min)
     }
 
@@ -309,9 +309,10 @@ impl Tombstones {
                 fence = fence.min(fence_of(&view, &holds, replica.node));
             }
         }
-        match planted::is_planted(Bug::RepairOutrunsWrites) {
-            true => u32::MAX,
-            false => holds.complete_until(fence),
+        if planted::is_planted(Bug::RepairOutrunsWrites) {
+            u32::MAX
+        } else {
+            holds.complete_until(fence)
         }
     }
 

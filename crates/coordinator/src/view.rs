@@ -194,9 +194,10 @@ impl ClusterView {
             let factors = Arc::new(Factors::of(&replication, &locality));
             let former = change.former.get(name);
             let on_ring = change.towards.get(name).unwrap_or(&replication);
-            let ring_factors = match change.towards.contains_key(name) {
-                true => Arc::new(Factors::of(on_ring, &locality)),
-                false => Arc::clone(&factors),
+            let ring_factors = if change.towards.contains_key(name) {
+                Arc::new(Factors::of(on_ring, &locality))
+            } else {
+                Arc::clone(&factors)
             };
             let mut ring = None;
             for table in tables {
@@ -299,9 +300,10 @@ impl ClusterView {
     #[inline]
     #[must_use]
     pub fn truncated_at(&self, table: TableId) -> u64 {
-        match self.truncations.is_empty() {
-            true => 0,
-            false => self.truncations.get(&table).copied().unwrap_or(0),
+        if self.truncations.is_empty() {
+            0
+        } else {
+            self.truncations.get(&table).copied().unwrap_or(0)
         }
     }
 

@@ -25,9 +25,10 @@ struct Room {
 impl RowMemory for Room {
     fn reserve_row(&self, bytes: usize) -> Reserving<'_> {
         self.asked.lock().expect("one shard").push(bytes);
-        let answer = match self.refuses {
-            true => Err("no room".to_owned()),
-            false => Ok(()),
+        let answer = if self.refuses {
+            Err("no room".to_owned())
+        } else {
+            Ok(())
         };
         Box::pin(std::future::ready(answer))
     }
@@ -171,9 +172,12 @@ async fn decide(node: Local, refuses: bool) -> (Result<bool, CoordinatorError>, 
         timestamp_us: runtime::wall_clock_us(),
         memory: Some(room.clone()),
     };
-    let mut decide = |found: &mut [ReadResult], timestamp| match found[0].is_all {
-        false => Decision::ReadOn(0),
-        true => Decision::Write(insert(&table(), KEY, 100, b"decided", timestamp)),
+    let mut decide = |found: &mut [ReadResult], timestamp| {
+        if found[0].is_all {
+            Decision::Write(insert(&table(), KEY, 100, b"decided", timestamp))
+        } else {
+            Decision::ReadOn(0)
+        }
     };
     let decided = node.coordinator.cas.compare_and_set(&request, &mut decide).await;
     let asked = room.asked.lock().expect("one shard").clone();

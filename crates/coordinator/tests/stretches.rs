@@ -27,12 +27,13 @@ fn dead(table: &Table, key: &[u8], c: i32) -> Vec<u8> {
         expiry: 0,
     };
     let is_deleted = c % 2 == 0;
-    let tombstone = match is_deleted {
-        true => Tombstone {
+    let tombstone = if is_deleted {
+        Tombstone {
             timestamp: 10,
             deletion_time: 1,
-        },
-        false => Tombstone::NONE,
+        }
+    } else {
+        Tombstone::NONE
     };
     let expired = Cell {
         timestamp: 10,

@@ -236,9 +236,10 @@ fn grouped(selector: Selector) -> Selector {
 /// The selector as it is parsed after a minus: in the parentheses that it is printed in.
 fn negated(selector: Selector) -> Selector {
     let printed = Selector::Negation(Box::new(selector.clone())).to_string();
-    match printed == format!("- ({selector})") {
-        true => Selector::Tuple(vec![selector]),
-        false => selector,
+    if printed == format!("- ({selector})") {
+        Selector::Tuple(vec![selector])
+    } else {
+        selector
     }
 }
 
@@ -253,9 +254,10 @@ fn hinted(selector: Selector) -> Selector {
         type_name: Box::new(TypeName::UserType(name)),
         selector: Box::new(selector.clone()),
     };
-    match hint.to_string() == format!("(t)({selector})") {
-        true => Selector::Tuple(vec![selector]),
-        false => selector,
+    if hint.to_string() == format!("(t)({selector})") {
+        Selector::Tuple(vec![selector])
+    } else {
+        selector
     }
 }
 

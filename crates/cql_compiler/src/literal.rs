@@ -67,9 +67,10 @@ fn is_exact(text: &str, value: f64) -> bool {
     }
     let read = |text: &str| CqlType::Decimal.parse_literal(types::LiteralKind::Float, text);
     let shortest = format!("{value:e}");
-    let in_java = match shortest.contains('.') {
-        true => shortest,
-        false => format!("{value:.1e}"),
+    let in_java = if shortest.contains('.') {
+        shortest
+    } else {
+        format!("{value:.1e}")
     };
     match (read(text), read(&in_java)) {
         (Ok(written), Ok(nearest)) => CqlType::Decimal.compare(&written, &nearest).is_eq(),

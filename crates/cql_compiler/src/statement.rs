@@ -237,9 +237,10 @@ pub fn compile_with(
         let plan = compile_modification(&m, schema, keyspace, (nulls, markers))?;
         let is_virtual = is_of_node(&plan.table);
         let plan = Arc::new(plan);
-        Ok::<_, CompileError>(Statement::Plan(match is_virtual {
-            true => Plan::VirtualWrite(plan),
-            false => Plan::Write(plan),
+        Ok::<_, CompileError>(Statement::Plan(if is_virtual {
+            Plan::VirtualWrite(plan)
+        } else {
+            Plan::Write(plan)
         }))
     };
     let is_qualified = is_qualified(&parsed.statement);

@@ -174,9 +174,10 @@ pub fn compile_in(
         InValues::BindMarker(marker) => {
             let list = CqlType::List(std::sync::Arc::new(receiver.cql_type.frozen()));
             // `in(k)` of one column, and `in(a,b)` of columns compared as one, whose name has its parentheses already.
-            let name = match receiver.name.starts_with('(') {
-                true => format!("in{}", receiver.name),
-                false => format!("in({})", receiver.name),
+            let name = if receiver.name.starts_with('(') {
+                format!("in{}", receiver.name)
+            } else {
+                format!("in({})", receiver.name)
             };
             let receiver_of_list = Receiver::new(name, list);
             let operand = marker_operand(marker, &receiver_of_list.name, &receiver_of_list.cql_type, markers);

@@ -80,21 +80,25 @@ impl<'a> Batch<'a> {
         }
         let has = |flag: u32| flags & flag != 0;
         let has_v5 = |flag: u32| version >= ProtocolVersion::V5 && has(flag);
-        let serial_consistency = match has(query_flags::SERIAL_CONSISTENCY) {
-            true => Some(reader.consistency("serial consistency of the batch")?),
-            false => None,
+        let serial_consistency = if has(query_flags::SERIAL_CONSISTENCY) {
+            Some(reader.consistency("serial consistency of the batch")?)
+        } else {
+            None
         };
-        let timestamp = match has(query_flags::TIMESTAMP) {
-            true => Some(read_timestamp(reader)?),
-            false => None,
+        let timestamp = if has(query_flags::TIMESTAMP) {
+            Some(read_timestamp(reader)?)
+        } else {
+            None
         };
-        let keyspace = match has_v5(query_flags::KEYSPACE) {
-            true => Some(reader.string("keyspace of the batch")?),
-            false => None,
+        let keyspace = if has_v5(query_flags::KEYSPACE) {
+            Some(reader.string("keyspace of the batch")?)
+        } else {
+            None
         };
-        let now_in_seconds = match has_v5(query_flags::NOW_IN_SECONDS) {
-            true => Some(reader.int("now in seconds")?),
-            false => None,
+        let now_in_seconds = if has_v5(query_flags::NOW_IN_SECONDS) {
+            Some(reader.int("now in seconds")?)
+        } else {
+            None
         };
         Ok(Batch {
             kind,

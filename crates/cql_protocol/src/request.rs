@@ -108,14 +108,16 @@ pub fn decode_request<'a>(
     let request = match frame.header.opcode {
         Opcode::Execute => {
             let id = reader.short_bytes("prepared id")?;
-            let result_metadata_id = match version >= ProtocolVersion::V5 || extensions.result_metadata_id {
-                true => Some(reader.short_bytes("result metadata id")?),
-                false => None,
+            let result_metadata_id = if version >= ProtocolVersion::V5 || extensions.result_metadata_id {
+                Some(reader.short_bytes("result metadata id")?)
+            } else {
+                None
             };
             let params = QueryParams::read(reader, version)?;
-            let tablet_version_block = match extensions.tablet_version_block {
-                true => Some(TabletVersionBlock(reader.byte("tablet version block")?)),
-                false => None,
+            let tablet_version_block = if extensions.tablet_version_block {
+                Some(TabletVersionBlock(reader.byte("tablet version block")?))
+            } else {
+                None
             };
             Request::Execute {
                 id,
@@ -232,9 +234,10 @@ fn read_prepare<'a>(reader: &mut Reader<'a>, version: ProtocolVersion) -> Result
         ProtocolVersion::V3 | ProtocolVersion::V4 => 0,
         ProtocolVersion::V5 => reader.int("prepare flags")?,
     };
-    let keyspace = match flags & PREPARE_WITH_KEYSPACE != 0 {
-        true => Some(reader.string("keyspace")?),
-        false => None,
+    let keyspace = if flags & PREPARE_WITH_KEYSPACE != 0 {
+        Some(reader.string("keyspace")?)
+    } else {
+        None
     };
     Ok(Request::Prepare { text, keyspace })
 }

@@ -301,9 +301,10 @@ impl Splitter {
     #[inline]
     fn check_length(&self, header: &FrameHeader) -> Result<(), FrameError> {
         // Before STARTUP a different limit holds, which was checked with the header.
-        match header.frame_bytes() > self.limits.frame_bytes_max && self.version.is_some() {
-            false => Ok(()),
-            true => Err(self.too_large(header)),
+        if header.frame_bytes() > self.limits.frame_bytes_max && self.version.is_some() {
+            Err(self.too_large(header))
+        } else {
+            Ok(())
         }
     }
 
@@ -491,9 +492,10 @@ impl Splitter {
         };
         let header = SegmentHeader::parse(header, lz4).map_err(|error| self.fail(None, error))?;
         let is_copied = self.skip_bytes == 0 && (!header.self_contained || header.decompressed_bytes.is_some());
-        let scratch_bytes = match is_copied {
-            true => self.scratch.len() + header.decompressed_bytes.unwrap_or(header.payload_bytes),
-            false => 0,
+        let scratch_bytes = if is_copied {
+            self.scratch.len() + header.decompressed_bytes.unwrap_or(header.payload_bytes)
+        } else {
+            0
         };
         let Some((payload, rest)) = rest
             .split_at_checked(header.payload_bytes)

@@ -76,10 +76,11 @@ impl Connection {
             let (session, engine) = (&connection.session, &connection.server.engine);
             request.result_memory = conditional.then(|| session.front.memory.results.clone());
             let reads = |(prepared, _): &(Rc<Prepared>, Execution)| matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads());
-            let reserved = match !conditional && statements.iter().any(reads) {
-                true => Some(session.reserve_answer(ROW_BYTES_FIRST, READ_BYTES).await),
-                false => None,
-            };
+            let reserved = if !conditional && statements.iter().any(reads) {
+Some(session.reserve_answer(ROW_BYTES_FIRST, READ_BYTES).await)
+} else {
+None
+};
             request.reservation = reserved.as_ref().map(|(_, memory)| Arc::clone(memory));
             let began = runtime::now();
             let _running = connection.note_running(Statements::batch(&statements), &reply, (came, began));
@@ -178,11 +179,12 @@ fn collect(
     BatchPlan::check(kind, writes, false)?;
     let conditional = statements.iter().any(|(prepared, _)| prepared.is_conditional());
     for (prepared, _) in &*statements {
-        match conditional {
-            true => check_serial(b.consistency, b.serial_consistency)?,
+        if conditional {
+            check_serial(b.consistency, b.serial_consistency)?
+        } else if b.consistency.is_serial() {
             // Cassandra takes a serial level here for a quorum, and so do its users.
-            false if b.consistency.is_serial() => {}
-            false => check_consistency(prepared, b.consistency)?,
+        } else {
+            check_consistency(prepared, b.consistency)?
         }
     }
     Ok(())

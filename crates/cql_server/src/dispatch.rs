@@ -414,10 +414,11 @@ impl Connection {
             let _permits = permits;
             let is_scan = matches!(later.prepared.plan(), Some(Plan::Select(select)) if !select.is_point());
             let work = pin!(connection.work(later, came));
-            match is_scan {
+            if is_scan {
                 // A scan may take minutes: it stops when the client has left.
-                true => drop(connection.session.outbox.unless_gone(work).await),
-                false => work.await,
+                let _ = connection.session.outbox.unless_gone(work).await;
+            } else {
+                work.await;
             }
         });
     }

@@ -38,9 +38,10 @@ pub(crate) fn slow_request<'s>(
 
 /// Names and values that describe a request, but its text: as Cassandra has them in a session of `system_traces`.
 pub(crate) fn parameters_of(request: &query::Request) -> Vec<Parameter> {
-    let level = match request.is_serial {
-        true => request.serial_level,
-        false => request.level,
+    let level = if request.is_serial {
+        request.serial_level
+    } else {
+        request.level
     };
     let mut parameters = vec![level_parameter(level)];
     parameters.extend(request.page_rows.map(|rows| ("page_size".into(), rows.to_string())));

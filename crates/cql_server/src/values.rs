@@ -58,9 +58,10 @@ fn named_bounds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a
         found.extend(named.get(&*marker.name).map(|value| bound(*value)));
         preempt::point();
     }
-    match found.len() == prepared.markers.len() {
-        true => Ok(found),
-        false => Err(wrong_count(prepared, found.len())),
+    if found.len() == prepared.markers.len() {
+        Ok(found)
+    } else {
+        Err(wrong_count(prepared, found.len()))
     }
 }
 

@@ -77,9 +77,10 @@ pub(crate) fn create_function(
 fn check_replacement(old: &UserFunction, new: &UserFunction) -> Result<(), DdlError> {
     let name = &new.name;
     if new.called_on_null != old.called_on_null {
-        let directive = match new.called_on_null {
-            true => "CALLED ON NULL INPUT",
-            false => "RETURNS NULL ON NULL INPUT",
+        let directive = if new.called_on_null {
+            "CALLED ON NULL INPUT"
+        } else {
+            "RETURNS NULL ON NULL INPUT"
         };
         return invalid(format!("Function '{name}' must have {directive} directive"));
     }
@@ -105,11 +106,12 @@ pub fn check_keyspace_of_functions(name: &str, verb: &str) -> Result<(), DdlErro
 }
 
 fn check_lengths<'n>(mut names: impl Iterator<Item = &'n str>) -> Result<(), DdlError> {
-    match names.any(|name| name.len() > TOLD_NAME_BYTES_MAX || name.is_empty()) {
-        true => invalid(format!(
+    if names.any(|name| name.len() > TOLD_NAME_BYTES_MAX || name.is_empty()) {
+        invalid(format!(
             "The names of a function and of its arguments have 1 to {TOLD_NAME_BYTES_MAX} bytes"
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -149,26 +151,31 @@ fn to_drop<'s>(
         name,
     } = &dropped.name;
     check_keyspace_of_functions(keyspace_name, "DROP")?;
-    let absent = |types: &str| match if_exists {
-        true => Ok(None),
-        false => invalid(format!("{what} '{keyspace_name}.{name}{types}' doesn't exist")),
+    let absent = |types: &str| {
+        if if_exists {
+            Ok(None)
+        } else {
+            invalid(format!("{what} '{keyspace_name}.{name}{types}' doesn't exist"))
+        }
     };
     let Some(keyspace) = schema.keyspaces.get(keyspace_name) else {
         return absent("");
     };
     let is_function = what == "Function";
-    let is_there = |signature: &String| match is_function {
-        true => keyspace.functions.contains_key(signature),
-        false => keyspace.aggregates.contains_key(signature),
+    let is_there = |signature: &String| {
+        if is_function {
+            keyspace.functions.contains_key(signature)
+        } else {
+            keyspace.aggregates.contains_key(signature)
+        }
     };
     if let Some(types) = &dropped.argument_types {
         let found = signature(name, types.iter());
-        return match is_there(&found) {
-            true => Ok(Some((keyspace, found))),
-            false => {
-                let types: Vec<String> = types.iter().map(ToString::to_string).collect();
-                absent(&format!("({})", types.join(", ")))
-            }
+        return if is_there(&found) {
+            Ok(Some((keyspace, found)))
+        } else {
+            let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+            absent(&format!("({})", types.join(", ")))
         };
     }
     let functions = keyspace.functions_named(name).map(|function| function.signature());
@@ -276,13 +283,16 @@ fn aggregate_of(keyspace: &Keyspace, create: &CreateAggregate) -> Result<UserAgg
         .try_for_each(type_limits::check)?;
     let taken: Vec<&CqlType> = std::iter::once(state_type).chain(arguments).collect();
     let state = function_of(keyspace, "State", &create.state_function, &taken)?;
-    let gives_state = |function: &UserFunction, types: &[&CqlType], what: &str| match function.returns == *state_type {
-        true => Ok(()),
-        false => invalid(format!(
-            "{what} function {} return type must be the same as the first argument type - check STYPE, argument and \
+    let gives_state = |function: &UserFunction, types: &[&CqlType], what: &str| {
+        if function.returns == *state_type {
+            Ok(())
+        } else {
+            invalid(format!(
+                "{what} function {} return type must be the same as the first argument type - check STYPE, argument and \
              return types",
-            full_name(keyspace, &function.name, types)
-        )),
+                full_name(keyspace, &function.name, types)
+            ))
+        }
     };
     gives_state(state, &taken, "State")?;
     let joined = [state_type, state_type];

@@ -94,9 +94,10 @@ fn complete_replication(replication: &mut BTreeMap<String, String>, ctx: &Contex
 
 fn list_racks(keyspace: &mut Keyspace, before: &BTreeMap<String, String>, ctx: &Context<'_>) -> Result<(), DdlError> {
     let is_of_users = system_tables::kind(&keyspace.name).is_none();
-    match ctx.lists_racks && is_of_users && keyspace.has_tablets() {
-        true => rack_lists::expand(&keyspace.name, &mut keyspace.replication, before, ctx.racks),
-        false => Ok(()),
+    if ctx.lists_racks && is_of_users && keyspace.has_tablets() {
+        rack_lists::expand(&keyspace.name, &mut keyspace.replication, before, ctx.racks)
+    } else {
+        Ok(())
     }
 }
 

@@ -48,18 +48,27 @@ fn check(column: &Column, new: &CqlType) -> Result<(), DdlError> {
         return refused("types are incompatible");
     }
     match column.kind {
-        ColumnKind::PartitionKey => match is_written_alike(new, old) {
-            true => Ok(()),
-            false => refused("a partition is found by the bytes of its key, which would be others"),
-        },
-        ColumnKind::Clustering => match is_ordered_alike(new, old) {
-            true => Ok(()),
-            false => refused("types are not order-compatible"),
-        },
-        ColumnKind::Static | ColumnKind::Regular => match new.fixed_len() == old.fixed_len() {
-            true => Ok(()),
-            false => refused("values of the old type are stored without their length, and the new type needs it"),
-        },
+        ColumnKind::PartitionKey => {
+            if is_written_alike(new, old) {
+                Ok(())
+            } else {
+                refused("a partition is found by the bytes of its key, which would be others")
+            }
+        }
+        ColumnKind::Clustering => {
+            if is_ordered_alike(new, old) {
+                Ok(())
+            } else {
+                refused("types are not order-compatible")
+            }
+        }
+        ColumnKind::Static | ColumnKind::Regular => {
+            if new.fixed_len() == old.fixed_len() {
+                Ok(())
+            } else {
+                refused("values of the old type are stored without their length, and the new type needs it")
+            }
+        }
     }
 }
 
@@ -176,13 +185,12 @@ mod tests {
         ] {
             for kind in [PartitionKey, Clustering, Static, Regular] {
                 let answer = answer(kind, old, new);
-                match kinds.contains(&kind) {
-                    true => assert_eq!(answer, Ok(type_of(new)), "{kind:?} {old} to {new}"),
-                    false => {
-                        let refusal = answer.expect_err("it is refused");
-                        let start = format!("Cannot change c from type {old} to type {new}: ");
-                        assert!(refusal.contains(&start), "{kind:?}: {refusal}");
-                    }
+                if kinds.contains(&kind) {
+                    assert_eq!(answer, Ok(type_of(new)), "{kind:?} {old} to {new}")
+                } else {
+                    let refusal = answer.expect_err("it is refused");
+                    let start = format!("Cannot change c from type {old} to type {new}: ");
+                    assert!(refusal.contains(&start), "{kind:?}: {refusal}");
                 }
             }
         }

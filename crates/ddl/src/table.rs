@@ -56,13 +56,15 @@ pub fn keyspace_of_new_table<'s>(
     let NameInKeyspace { keyspace, name } = table;
     check_modifiable(keyspace, "CREATE", || format!("all tables in {keyspace}"))?;
     let found = existing_keyspace(schema, keyspace)?;
-    match found.tables.contains_key(name) {
-        false => Ok(Some(found)),
-        true if if_not_exists => Ok(None),
-        true => Err(DdlError::AlreadyExists {
+    if !found.tables.contains_key(name) {
+        Ok(Some(found))
+    } else if if_not_exists {
+        Ok(None)
+    } else {
+        Err(DdlError::AlreadyExists {
             keyspace: keyspace.clone(),
             table: name.clone(),
-        }),
+        })
     }
 }
 
@@ -118,9 +120,10 @@ fn build(of: &Keyspace, create: &CreateTable, ctx: &Context<'_>) -> Result<Table
     let table_options = options::create(&create.options, of.has_tablets())?;
     options::check_tablets(of, &create.options, &table_options)?;
     let columns = columns(create)?;
-    let (columns, compact) = match create.is_compact {
-        true => compact::columns(columns).map(|(columns, compact)| (columns, Some(compact)))?,
-        false => (columns, None),
+    let (columns, compact) = if create.is_compact {
+        compact::columns(columns).map(|(columns, compact)| (columns, Some(compact)))?
+    } else {
+        (columns, None)
     };
     if columns.iter().any(|c| c.cql_type == CqlType::Counter) {
         let mixed =

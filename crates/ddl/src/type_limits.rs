@@ -12,9 +12,10 @@ const PARTS_MAX: usize = 4096;
 /// Refuses types that no value has: the compiler makes none of them, another front end might.
 pub(crate) fn check(t: &CqlType) -> Result<(), DdlError> {
     check_size(t)?;
-    match t.canonical() == *t && has_values(t) {
-        true => Ok(()),
-        false => Err(DdlError::Invalid(format!("No value has the type {t}"))),
+    if t.canonical() == *t && has_values(t) {
+        Ok(())
+    } else {
+        Err(DdlError::Invalid(format!("No value has the type {t}")))
     }
 }
 

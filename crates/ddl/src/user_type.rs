@@ -55,10 +55,12 @@ pub fn keyspace_of_new_type<'s>(
     check_name(name)?;
     check_modifiable(keyspace, "CREATE", || format!("all tables in {keyspace}"))?;
     let found = existing_keyspace(schema, keyspace)?;
-    match found.types.contains_key(name) {
-        false => Ok(Some(found)),
-        true if if_not_exists => Ok(None),
-        true => invalid(format!("A user type with name '{name}' already exists")),
+    if !found.types.contains_key(name) {
+        Ok(Some(found))
+    } else if if_not_exists {
+        Ok(None)
+    } else {
+        invalid(format!("A user type with name '{name}' already exists"))
     }
 }
 
@@ -84,9 +86,10 @@ const RESERVED: [&str; 12] = [
 
 fn check_name(name: &str) -> Result<(), DdlError> {
     let is_native = name == name.to_ascii_lowercase() && CqlType::parse_native(name).is_ok();
-    match is_native || RESERVED.contains(&name) || name.is_empty() {
-        true => Err(DdlError::Reserved(format!("Invalid (reserved) user type name {name}"))),
-        false => Ok(()),
+    if is_native || RESERVED.contains(&name) || name.is_empty() {
+        Err(DdlError::Reserved(format!("Invalid (reserved) user type name {name}")))
+    } else {
+        Ok(())
     }
 }
 
@@ -124,9 +127,10 @@ pub fn type_to_alter<'s>(
     if_exists: bool,
 ) -> Result<TypeInKeyspace<'s>, DdlError> {
     let (full_name, found) = existing_type(schema, name, "ALTER")?;
-    match found.is_none() && !if_exists {
-        true => invalid(format!("Type {full_name} doesn't exist")),
-        false => Ok(found),
+    if found.is_none() && !if_exists {
+        invalid(format!("Type {full_name} doesn't exist"))
+    } else {
+        Ok(found)
     }
 }
 
@@ -255,9 +259,10 @@ fn quoted_name_of(udt: &UdtType) -> String {
 pub(crate) fn drop(schema: &Schema, dropped: &DropType) -> Result<Option<Outcome>, DdlError> {
     let (full_name, found) = existing_type(schema, &dropped.name, "DROP")?;
     let Some((keyspace, udt)) = found else {
-        return match dropped.if_exists {
-            true => Ok(None),
-            false => invalid(format!("Type '{full_name}' doesn't exist")),
+        return if dropped.if_exists {
+            Ok(None)
+        } else {
+            invalid(format!("Type '{full_name}' doesn't exist"))
         };
     };
     let uses = |other: &&Arc<UdtType>| {

@@ -140,9 +140,10 @@ impl SplitMemory {
     /// The half that a piece belongs to, and how much of it the piece takes. A piece that is larger than the half takes
     /// all of it: otherwise it would wait forever, and block all pieces after it.
     fn part(&self, bytes: usize) -> (&Semaphore, usize) {
-        match bytes <= SMALL_BYTES_MAX {
-            true => (&self.small, bytes.min(self.small_bytes)),
-            false => (&self.large, bytes.min(self.large_bytes)),
+        if bytes <= SMALL_BYTES_MAX {
+            (&self.small, bytes.min(self.small_bytes))
+        } else {
+            (&self.large, bytes.min(self.large_bytes))
         }
     }
 

@@ -250,9 +250,10 @@ async fn accept_operators<D: Door>(door: Rc<D>, listener: UnixListener) {
 
 /// Makes this shard, or the one that the client's port chooses, serve a connection.
 pub(crate) fn hand_over<D: Door>(door: Rc<D>, stream: TcpStream, peer: SocketAddr, shard_aware: bool) {
-    let shard = match shard_aware {
-        true => ShardId(u32::from(peer.port()) % door.front().options.shards),
-        false => runtime::shard(),
+    let shard = if shard_aware {
+        ShardId(u32::from(peer.port()) % door.front().options.shards)
+    } else {
+        runtime::shard()
     };
     hand_to(door, shard, stream, peer);
 }

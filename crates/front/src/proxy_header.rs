@@ -56,10 +56,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Progress, ProxyHeaderError> {
     if bytes.len() < SHORTEST {
         return Ok(Progress::Wants(SHORTEST - bytes.len()));
     }
-    match begins(&SIGNATURE) {
-        true => binary(bytes),
-        false => line(bytes),
-    }
+    if begins(&SIGNATURE) { binary(bytes) } else { line(bytes) }
 }
 
 fn line(bytes: &[u8]) -> Result<Progress, ProxyHeaderError> {

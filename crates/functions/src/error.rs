@@ -47,9 +47,10 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 fn shortened(text: &str) -> String {
-    match text.len() <= MESSAGE_BYTES_MAX {
-        true => text.to_owned(),
-        false => format!("{}…", &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)]),
+    if text.len() <= MESSAGE_BYTES_MAX {
+        text.to_owned()
+    } else {
+        format!("{}…", &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)])
     }
 }
 

@@ -161,13 +161,14 @@ impl Program {
         let Some(ExternType::Func(found)) = self.module.get_export(name) else {
             return Err(Error::source(format!("the module exports no function named '{name}'")));
         };
-        match found.params() == arguments && found.results() == results {
-            true => Ok(()),
-            false => Err(Error::source(format!(
+        if found.params() == arguments && found.results() == results {
+            Ok(())
+        } else {
+            Err(Error::source(format!(
                 "expected the exported function '{name}' to be {arguments:?} -> {results:?}, found {:?} -> {:?}",
                 found.params(),
                 found.results()
-            ))),
+            )))
         }
     }
 

@@ -47,9 +47,10 @@ fn table() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         let [files, _, targets] = cells[..] else {
             panic!("a row of another shape: {row}");
         };
-        let targets: BTreeSet<&str> = match targets.starts_with("none: ") {
-            true => BTreeSet::new(),
-            false => quoted(targets).collect(),
+        let targets: BTreeSet<&str> = if targets.starts_with("none: ") {
+            BTreeSet::new()
+        } else {
+            quoted(targets).collect()
         };
         assert!(
             targets.is_empty() == targets_are_refused(cells[2]),

@@ -135,9 +135,10 @@ impl ResultMemory {
     /// Where a reservation of so many bytes waits, and how many it gets. A third of the memory is for small ones,
     /// whatever large ones have grown to; one of them always fits there.
     fn queue(&self, bytes: usize) -> (Queue, usize) {
-        match bytes <= SMALL_BYTES_MAX {
-            true => (Queue::Small, bytes.min(self.bytes_max / 3)),
-            false => (Queue::Large, bytes.min(self.limit(false))),
+        if bytes <= SMALL_BYTES_MAX {
+            (Queue::Small, bytes.min(self.bytes_max / 3))
+        } else {
+            (Queue::Large, bytes.min(self.limit(false)))
         }
     }
 

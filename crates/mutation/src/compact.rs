@@ -164,15 +164,16 @@ impl Purge<'_> {
         if c.is_live(self.now) {
             return Some(c);
         }
-        let deleted = match c.dead {
-            true => c,
-            false => Cell {
+        let deleted = if c.dead {
+            c
+        } else {
+            Cell {
                 dead: true,
                 deletion_time: c.deleted_second(),
                 ttl: 0,
                 value: &[],
                 ..c
-            },
+            }
         };
         let kept = if self.keeps_expired { c } else { deleted };
         (!self.forgets(c.timestamp, deleted.deletion_time)).then_some(kept)

@@ -111,9 +111,10 @@ impl Counting {
             return false;
         }
         let counts = self.counts(tombstone);
-        match counts {
-            true => material.deletion(tombstone),
-            false => material.hidden_deletion(),
+        if counts {
+            material.deletion(tombstone)
+        } else {
+            material.hidden_deletion()
         }
         counts
     }
@@ -150,9 +151,10 @@ impl Counting {
                     for (path, cell) in complex.elements() {
                         let start = material.taken();
                         material.element(path);
-                        match self.cell(&cell, deletion, material) {
-                            true => counts = true,
-                            false => material.give_back(start),
+                        if self.cell(&cell, deletion, material) {
+                            counts = true
+                        } else {
+                            material.give_back(start)
                         }
                     }
                     if !counts {

@@ -30,9 +30,10 @@ pub fn ttl_between(written: u32, expiry: u32) -> u32 {
 
 /// The second in which something that expires was written.
 pub(crate) fn written_second(ttl: u32, expiry: u32) -> u32 {
-    match ttl > TTL_MAX {
-        true => expiry.wrapping_sub(ttl),
-        false => expiry.saturating_sub(ttl),
+    if ttl > TTL_MAX {
+        expiry.wrapping_sub(ttl)
+    } else {
+        expiry.saturating_sub(ttl)
     }
 }
 
@@ -40,9 +41,10 @@ pub(crate) fn written_second(ttl: u32, expiry: u32) -> u32 {
 /// there one second later.
 #[must_use]
 pub fn durable_expiry(ttl: u32, expiry: u32) -> (u32, u32) {
-    match ttl > TTL_MAX {
-        true => (1, written_second(ttl, expiry).saturating_add(1)),
-        false => (ttl, expiry),
+    if ttl > TTL_MAX {
+        (1, written_second(ttl, expiry).saturating_add(1))
+    } else {
+        (ttl, expiry)
     }
 }
 

@@ -112,9 +112,10 @@ impl Cell<'_> {
     /// expired it counts as a deletion made then.
     #[must_use]
     pub fn deleted_second(&self) -> u32 {
-        match self.dead {
-            true => self.deletion_time,
-            false => written_second(self.ttl, self.deletion_time),
+        if self.dead {
+            self.deletion_time
+        } else {
+            written_second(self.ttl, self.deletion_time)
         }
     }
 }

@@ -196,9 +196,10 @@ fn all_features() -> Vec<String> {
 pub(crate) fn hold_back_all_but(enabled: &BTreeSet<String>, config: &mut Config) -> String {
     let held_back = all_features().into_iter().filter(|feature| !enabled.contains(feature));
     config.held_back_features.extend(held_back);
-    match config.held_back_features.is_empty() {
-        true => "none".to_owned(),
-        false => config.held_back_features.join(", "),
+    if config.held_back_features.is_empty() {
+        "none".to_owned()
+    } else {
+        config.held_back_features.join(", ")
     }
 }
 

@@ -207,9 +207,10 @@ impl Note {
     fn encode(&self) -> String {
         let mut text = format!("{FORMAT}\n");
         for (directory, noted) in &self.0 {
-            let accepted = match noted.is_loss_accepted {
-                true => format!(" {LOSS_ACCEPTED}"),
-                false => String::new(),
+            let accepted = if noted.is_loss_accepted {
+                format!(" {LOSS_ACCEPTED}")
+            } else {
+                String::new()
             };
             let _ = writeln!(text, "{} {}{accepted}", directory.name(), noted.id);
         }
@@ -305,9 +306,10 @@ pub(crate) fn check(config: &Config, host_id: Uuid) -> Result<AcceptedLoss, Stri
             wrong.push((*directory, path, found));
         }
     }
-    match wrong.is_empty() {
-        true => Ok(note.accepted()),
-        false => Err(refusal(config, &wrong)),
+    if wrong.is_empty() {
+        Ok(note.accepted())
+    } else {
+        Err(refusal(config, &wrong))
     }
 }
 

@@ -462,9 +462,10 @@ impl Follower {
         };
         let all = sealed.iter().flat_map(|sealed| &sealed.sstables);
         let left: Vec<_> = all.filter(|reader| !is_here(reader)).cloned().collect();
-        match left.is_empty() {
-            true => Ok(()),
-            false => self.engine.coordinator.context.shard.delete_left(&left).await,
+        if left.is_empty() {
+            Ok(())
+        } else {
+            self.engine.coordinator.context.shard.delete_left(&left).await
         }
     }
 

@@ -200,9 +200,10 @@ fn said(former: &BTreeMap<String, Option<String>>, now: &BTreeMap<String, Option
             names.join(", ")
         ));
     }
-    match parts.is_empty() {
-        true => "the options were read again; nothing has changed".to_owned(),
-        false => parts.join("; "),
+    if parts.is_empty() {
+        "the options were read again; nothing has changed".to_owned()
+    } else {
+        parts.join("; ")
     }
 }
 

@@ -518,9 +518,10 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     });
     let old_log = OldLog::take(&config.commitlog_dir).map_err(|e| e.to_string())?;
     let largest = largest_generation(&config.data_dir, &schema, &system_tables)?;
-    let generations = Arc::new(match config.uuid_generations {
-        true => Generations::uuids(),
-        false => Generations::above(largest),
+    let generations = Arc::new(if config.uuid_generations {
+        Generations::uuids()
+    } else {
+        Generations::above(largest)
     });
     let (topology, tablets, truncations, version, fence) = match &metadata {
         Some(metadata) => (

@@ -61,9 +61,10 @@ impl BatchPlan {
     ) -> Result<(), PlanError> {
         let (mut counters, mut others) = (false, false);
         for plan in writes {
-            match plan.table.is_counter() {
-                true => counters = true,
-                false => others = true,
+            if plan.table.is_counter() {
+                counters = true
+            } else {
+                others = true
             }
         }
         let why = if kind == BatchKind::Counter && has_timestamp {

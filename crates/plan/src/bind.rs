@@ -88,9 +88,10 @@ impl BindContext<'_> {
     /// The second of the wall clock at the start of the statement, since the epoch: the second of its deletions.
     #[inline]
     pub fn server_second(&self) -> u32 {
-        match planted::is_planted(Bug::ClientDatesDeletions) {
-            true => self.expiry_now(),
-            false => expiry_now(self.now_us, None),
+        if planted::is_planted(Bug::ClientDatesDeletions) {
+            self.expiry_now()
+        } else {
+            expiry_now(self.now_us, None)
         }
     }
 }

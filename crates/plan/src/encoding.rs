@@ -222,9 +222,10 @@ impl SelectPlan {
             group_by,
             ..Select::new(table, selection, restrictions)
         })?;
-        match plan.is_mergeable() || plan.has_groups_apart() {
-            true => Ok(plan),
-            false => Err(DecodeError::Malformed("an aggregate without parts")),
+        if plan.is_mergeable() || plan.has_groups_apart() {
+            Ok(plan)
+        } else {
+            Err(DecodeError::Malformed("an aggregate without parts"))
         }
     }
 }
@@ -572,9 +573,10 @@ fn next_field<'a>(reader: &mut Reader<'a>, schema: &'a Schema) -> Decoded<(u8, F
 
 impl<'a> Field<'a> {
     fn end(&self) -> Decoded<()> {
-        match self.reader.is_empty() {
-            true => Ok(()),
-            false => Err(DecodeError::Malformed("bytes after a field")),
+        if self.reader.is_empty() {
+            Ok(())
+        } else {
+            Err(DecodeError::Malformed("bytes after a field"))
         }
     }
 
@@ -585,9 +587,10 @@ impl<'a> Field<'a> {
     /// A number of columns or of their elements.
     fn small(&mut self) -> Decoded<usize> {
         let number = self.number()?;
-        match number <= usize::from(u16::MAX) {
-            true => Ok(number),
-            false => Err(DecodeError::Malformed("a number out of range")),
+        if number <= usize::from(u16::MAX) {
+            Ok(number)
+        } else {
+            Err(DecodeError::Malformed("a number out of range"))
         }
     }
 
@@ -627,10 +630,7 @@ impl<'a> Field<'a> {
     }
 
     fn optional<T>(&mut self, value: impl FnOnce(&mut Self) -> Decoded<T>) -> Decoded<Option<T>> {
-        match self.flag()? {
-            true => value(self).map(Some),
-            false => Ok(None),
-        }
+        if self.flag()? { value(self).map(Some) } else { Ok(None) }
     }
 
     fn nested<T>(&mut self, value: impl FnOnce(&mut Self) -> Decoded<T>) -> Decoded<T> {
@@ -730,15 +730,16 @@ impl<'a> Field<'a> {
 
     fn alternatives(&mut self, table: &Table) -> Decoded<InOperand> {
         let receiver = self.text()?;
-        Ok(match self.flag()? {
-            false => InOperand::List {
-                receiver,
-                operand: self.operand(table)?,
-            },
-            true => InOperand::Terms {
+        Ok(if self.flag()? {
+            InOperand::Terms {
                 receiver,
                 operands: self.all(|field| field.operand(table))?.into(),
-            },
+            }
+        } else {
+            InOperand::List {
+                receiver,
+                operand: self.operand(table)?,
+            }
         })
     }
 
@@ -881,8 +882,9 @@ fn check_arguments(operation: &Operation, count: usize) -> Decoded<()> {
         Operation::UserType(udt) => udt.fields.len() == count,
         Operation::List | Operation::Set(_) | Operation::Tuple | Operation::Vector { .. } => true,
     };
-    match fits {
-        true => Ok(()),
-        false => Err(DecodeError::Malformed("an operation on another number of values")),
+    if fits {
+        Ok(())
+    } else {
+        Err(DecodeError::Malformed("an operation on another number of values"))
     }
 }

@@ -90,9 +90,10 @@ impl Stop {
     }
 
     pub(crate) fn check(&self) -> Result<(), RepairError> {
-        match self.is_over.get() || self.control.is_aborted() {
-            true => Err(RepairError::Aborted),
-            false => Ok(()),
+        if self.is_over.get() || self.control.is_aborted() {
+            Err(RepairError::Aborted)
+        } else {
+            Ok(())
         }
     }
 

@@ -14,6 +14,7 @@ use replica::{BlockLimits, MarkError, PartitionRead, PartitionReader, RepairSet}
 use sstable::{FileHosts, RepairRecord};
 use stdx::planted::{self, Bug};
 use types::Token;
+use types::token::KeyHash;
 use types::token::murmur3_x64_128;
 use uuid::Uuid;
 
@@ -288,7 +289,7 @@ impl Side {
             slices.push(ClusteringSlice::all());
         }
         let read = PartitionRead {
-            token: wanted.token,
+            hash: KeyHash::of(wanted.key()),
             key: wanted.key().to_vec(),
             slices,
             reversed: false,

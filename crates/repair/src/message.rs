@@ -123,9 +123,10 @@ fn get_u128(reader: &mut Reader<'_>) -> Result<u128, Malformed> {
 }
 
 pub(crate) fn ended<T>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
-    match reader.is_empty() {
-        true => Ok(value),
-        false => Err(Malformed("bytes follow the message")),
+    if reader.is_empty() {
+        Ok(value)
+    } else {
+        Err(Malformed("bytes follow the message"))
     }
 }
 

@@ -93,9 +93,10 @@ impl RepairRequest {
             0 => None,
             number => Some(IncrementalMode::of_number(number).ok_or(Malformed("a mode of repairs, 0 to 3"))?),
         };
-        let selected = match reader.is_empty() {
-            true => None,
-            false => Some(Selected::get(&mut reader)?),
+        let selected = if reader.is_empty() {
+            None
+        } else {
+            Some(Selected::get(&mut reader)?)
         };
         let wanted = Self {
             since,

@@ -179,9 +179,10 @@ fn prepare(open: &Open) -> Result<Prepared, Reply> {
     task.begin();
     let mut side = Side::new(&shard, &store, open.range, counting, task.control());
     side.counts_bytes = true;
-    let checked = match side.columns == open.columns {
-        true => side.check_whole(),
-        false => Err(Trouble::SchemaDiffers),
+    let checked = if side.columns == open.columns {
+        side.check_whole()
+    } else {
+        Err(Trouble::SchemaDiffers)
     };
     if let Err(trouble) = checked {
         let refusal = Refusal::from(trouble);

@@ -142,9 +142,10 @@ impl Unpaid<'_> {
         if self.side.counts_bytes {
             control.advance(bytes);
         }
-        match control.is_aborted() {
-            true => Err(Trouble::Aborted),
-            false => Ok(()),
+        if control.is_aborted() {
+            Err(Trouble::Aborted)
+        } else {
+            Ok(())
         }
     }
 }
@@ -192,13 +193,14 @@ impl Side {
         if planted::is_planted(Bug::InexactElements) {
             return;
         }
-        self.counting = match reads_all {
-            true => Counting {
+        self.counting = if reads_all {
+            Counting {
                 gc_before: self.counting.gc_before.min(self.forgets_before),
                 is_exact: true,
                 ..self.counting
-            },
-            false => Counting::EVERYTHING,
+            }
+        } else {
+            Counting::EVERYTHING
         };
     }
 
@@ -419,9 +421,10 @@ impl Side {
         let valid = mutation.validate(&self.table.layout);
         valid.map_err(|_| Malformed("a mutation is not of the table's layout"))?;
         let token = token_of(mutation.key);
-        match self.range.contains(token) {
-            true => Ok(token),
-            false => Err(Malformed("a mutation is outside the range")),
+        if self.range.contains(token) {
+            Ok(token)
+        } else {
+            Err(Malformed("a mutation is outside the range"))
         }
     }
 
@@ -433,9 +436,10 @@ impl Side {
         for bytes in mutations {
             let mutation = Mutation::new(bytes).expect("it was packed or checked just now");
             let token = token_of(mutation.key);
-            let lacking = match self.leaves_out_known {
-                true => self.lacking(token, &mutation).await?,
-                false => None,
+            let lacking = if self.leaves_out_known {
+                self.lacking(token, &mutation).await?
+            } else {
+                None
             };
             let mutation = match &lacking {
                 Some(lacking) => {

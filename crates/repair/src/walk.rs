@@ -7,6 +7,7 @@ use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, TabletScan, TokenRange, split_block};
 use schema::Table;
 use types::Token;
+use types::token::KeyHash;
 
 use crate::error::Trouble;
 use crate::position::Position;
@@ -69,7 +70,7 @@ impl Walk {
             Some((token, key, bound)) if bound != Bound::top() => {
                 let tablet = store.tablet(token).ok_or(Trouble::NotHere)?;
                 let read = PartitionRead {
-                    token,
+                    hash: KeyHash::of(&key),
                     key,
                     slices: vec![ClusteringSlice {
                         start: bound,
@@ -78,9 +79,10 @@ impl Walk {
                     reversed: false,
                     limits: BLOCK,
                 };
-                let version = match reads_unrepaired {
-                    true => tablet.unrepaired(),
-                    false => tablet.version(),
+                let version = if reads_unrepaired {
+                    tablet.unrepaired()
+                } else {
+                    tablet.version()
                 };
                 let reader = PartitionReader::new(table.clone(), version, shard.cache.clone(), read);
                 Some(reader)

@@ -408,9 +408,10 @@ fn a_crash_at_any_step_of_the_marking_marks_nothing_wrongly() {
         sea.simulation
             .run_until(LIMIT, || repairing.borrow().is_some() || victim == 0);
         let next = repair_at_last(&mut sea, 1, false);
-        match next.is_incremental {
-            true => incremental += 1,
-            false => full += 1,
+        if next.is_incremental {
+            incremental += 1
+        } else {
+            full += 1
         }
         assert_eq!(
             sea.difference(),

@@ -86,9 +86,10 @@ async fn disturb(local: Local) {
 }
 
 fn repaired(sea: &mut Sea, marks: bool) -> Repaired {
-    let repairing = match marks {
-        true => sea.begin_marking(0, true),
-        false => sea.begin_repair(0, Mode::Repair),
+    let repairing = if marks {
+        sea.begin_marking(0, true)
+    } else {
+        sea.begin_repair(0, Mode::Repair)
     };
     let disturbing: Vec<_> = (0..2).map(|node| sea.spawn(node, disturb)).collect();
     let is_done = || repairing.borrow().is_some() && disturbing.iter().all(|done| done.borrow().is_some());

@@ -141,9 +141,10 @@ pub struct Shard {
 impl Shard {
     /// The cache of blocks for one read: the shard's, or a small one of its own that leaves the shard's as it is.
     pub fn cache_of_read(&self, bypasses: bool) -> Rc<sstable::ChunkCache> {
-        match bypasses {
-            false => Rc::clone(&self.cache),
-            true => Rc::new(sstable::ChunkCache::new(BYPASS_BYTES_MAX)),
+        if bypasses {
+            Rc::new(sstable::ChunkCache::new(BYPASS_BYTES_MAX))
+        } else {
+            Rc::clone(&self.cache)
         }
     }
 

@@ -103,9 +103,10 @@ impl Trace {
     #[inline]
     #[must_use]
     pub fn current() -> Option<Rc<Self>> {
-        match runtime::has_companion() {
-            false => None,
-            true => runtime::companion()?.downcast().ok(),
+        if runtime::has_companion() {
+            runtime::companion()?.downcast().ok()
+        } else {
+            None
         }
     }
 }

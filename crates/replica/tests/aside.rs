@@ -102,9 +102,10 @@ async fn values(shard: &Shard, store: &TableStore) -> (Vec<u32>, u32) {
                 unreachable!("it is a blob");
             };
             let value = u32::from_be_bytes(cell.value.try_into().expect("four bytes"));
-            match block.clustering(n).ends_with(&ROWS.to_be_bytes()) {
-                true => short = value,
-                false => long.push(value),
+            if block.clustering(n).ends_with(&ROWS.to_be_bytes()) {
+                short = value
+            } else {
+                long.push(value)
             }
         }
     }
@@ -324,9 +325,10 @@ fn a_table_that_is_dropped_or_truncated_while_a_write_is_merged_holds_no_memory(
             let mutations = [(Rc::clone(&store), token_of(KEY), mutation)];
             let aside = merged(&shard, &mutations).await;
             assert!(shard.memory().dirty > 0, "what is merged is not counted");
-            let gone = match is_dropped {
-                true => shard.drop_table(store.table().id).await,
-                false => shard.truncate(&store).await,
+            let gone = if is_dropped {
+                shard.drop_table(store.table().id).await
+            } else {
+                shard.truncate(&store).await
             };
             gone.expect("the disk works");
             let written = shard.write_aside(&mutations, aside);

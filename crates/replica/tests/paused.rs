@@ -16,7 +16,7 @@ use runtime::random_u64;
 use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use types::CqlType;
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 use uuid::Uuid;
 
 const CACHE_BYTES_MAX: usize = 256 << 20;
@@ -160,7 +160,7 @@ async fn read_in_pages(shard: &Rc<Shard>, store: &Rc<TableStore>, disturb: impl 
     let tablet = store.tablets()[0].clone();
     while !left.is_empty() {
         let read = PartitionRead {
-            token: token_of(KEY),
+            hash: KeyHash::of(KEY),
             key: KEY.to_vec(),
             slices: left.clone(),
             reversed,

@@ -80,9 +80,10 @@ fn write(shard: &Rc<Shard>, store: &TableStore, key: &[u8], at: i64, is_deletion
         },
     );
     builder.row(&[], |out| {
-        let (marker, tombstone) = match is_deletion {
-            true => (None, deletion),
-            false => (Some(marker), Tombstone::NONE),
+        let (marker, tombstone) = if is_deletion {
+            (None, deletion)
+        } else {
+            (Some(marker), Tombstone::NONE)
         };
         RowBuilder::begin(out, &table.layout, shared, marker, tombstone, false, 0);
     });

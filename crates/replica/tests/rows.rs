@@ -93,13 +93,14 @@ fn pack_row(table: &Table, is_static: bool, out: &mut Vec<u8>) {
         dead: false,
         value,
     };
-    let mut columns: Vec<usize> = match is_static {
-        true => vec![id("s").expect("a static column")],
-        false => [id("a"), id("m")]
+    let mut columns: Vec<usize> = if is_static {
+        vec![id("s").expect("a static column")]
+    } else {
+        [id("a"), id("m")]
             .into_iter()
             .flatten()
             .filter(|_| below(2) == 0)
-            .collect(),
+            .collect()
     };
     columns.sort_unstable();
     let count = columns.last().map_or(0, |id| id + 1);

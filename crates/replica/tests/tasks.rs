@@ -126,9 +126,10 @@ fn an_aborted_compaction_leaves_its_inputs_and_nothing_else() {
         // Before it has a worker, and before its first step.
         for is_waiting in [true, false] {
             let busy = tasks.start(Spec::of(&replica::kinds::COMPACTION), &Origin::Node);
-            let worker = match is_waiting {
-                true => Some(busy.worker().await.expect("nobody else has it")),
-                false => None,
+            let worker = if is_waiting {
+                Some(busy.worker().await.expect("nobody else has it"))
+            } else {
+                None
             };
             let asked = tasks.start(Spec::of(&replica::kinds::MAJOR_COMPACTION), &Origin::Operator);
             let (id, of_shard, of_store) = (asked.id(), shard.clone(), store.clone());

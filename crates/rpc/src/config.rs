@@ -164,9 +164,10 @@ impl Config {
     }
 
     pub(crate) fn lane(&self, verb: u16) -> Lane {
-        match self.control_verbs.contains(&verb) {
-            true => Lane::Control,
-            false => Lane::Data,
+        if self.control_verbs.contains(&verb) {
+            Lane::Control
+        } else {
+            Lane::Data
         }
     }
 

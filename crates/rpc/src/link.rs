@@ -166,9 +166,10 @@ impl Link {
         let mut calls = self.calls.borrow_mut();
         let is_one_way = matches!(answer, AnswerTo::Nobody);
         if let Phase::Connected { outbox, .. } = &*self.phase.borrow()
-            && match is_one_way {
-                true => calls.may_pass(bytes, outbox.bytes()),
-                false => calls.may_send_at_once(bytes, outbox.bytes()),
+            && if is_one_way {
+                calls.may_pass(bytes, outbox.bytes())
+            } else {
+                calls.may_send_at_once(bytes, outbox.bytes())
             }
         {
             let ticket = (!is_one_way).then(|| calls.start(deadline, bytes, answer.taker()));

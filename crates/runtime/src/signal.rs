@@ -82,9 +82,10 @@ impl Future for HangupSignal {
         executor::with(|executor| {
             // First leave the waker, then look: the handler counts before it rings.
             executor.hangup_waiters.borrow_mut().push(context.waker().clone());
-            match hangups() == self.seen {
-                true => Poll::Pending,
-                false => Poll::Ready(()),
+            if hangups() == self.seen {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
             }
         })
     }

@@ -91,13 +91,15 @@ pub fn describe_function(function: &UserFunction) -> String {
     let arguments: Vec<String> = arguments
         .map(|(name, cql_type)| format!("{} {}", quote_identifier(name), declared_type(cql_type)))
         .collect();
-    let on_null = match function.called_on_null {
-        true => "CALLED",
-        false => "RETURNS NULL",
+    let on_null = if function.called_on_null {
+        "CALLED"
+    } else {
+        "RETURNS NULL"
     };
-    let body = match function.body.contains("$$") || function.body.ends_with('$') {
-        false => format!("$${}$$", function.body),
-        true => format!("'{}'", function.body.replace('\'', "''")),
+    let body = if function.body.contains("$$") || function.body.ends_with('$') {
+        format!("'{}'", function.body.replace('\'', "''"))
+    } else {
+        format!("$${}$$", function.body)
     };
     format!(
         "CREATE FUNCTION {}.{}({})\n    {on_null} ON NULL INPUT\n    RETURNS {}\n    LANGUAGE {}\n    AS {body};",

@@ -153,9 +153,10 @@ impl Sum {
     fn cluster(&mut self, seed: u64, planted: Option<Bug>, is_elastic: bool) {
         let scenario = ClusterScenario {
             planted,
-            ..match is_elastic {
-                true => ClusterScenario::elastic_of_seed(seed),
-                false => ClusterScenario::of_seed(seed),
+            ..if is_elastic {
+                ClusterScenario::elastic_of_seed(seed)
+            } else {
+                ClusterScenario::of_seed(seed)
             }
         };
         match scenario.run(seed) {

@@ -430,10 +430,12 @@ impl Partition {
                 continue;
             }
             for (statement, state) in self.statements.iter().zip(&chosen) {
-                let told = match statement.is_logged {
-                    true => &mut explained.batches,
-                    false if self.may_show_empty_rows || has_expiring => &mut explained.others,
-                    false => continue,
+                let told = if statement.is_logged {
+                    &mut explained.batches
+                } else if self.may_show_empty_rows || has_expiring {
+                    &mut explained.others
+                } else {
+                    continue;
                 };
                 let may_be = told.entry(statement.timestamp).or_default();
                 may_be.there |= *state != State::Missing;
@@ -690,9 +692,10 @@ mod tests {
             partition.lose_power(Instant::from_nanos(6));
             let hidden = partition.explain(&shown(&[(1, 1)]), second(50), true);
             partition.settle(&hidden.expect("the first one shows"), second(50));
-            let read = match survives {
-                true => Shown::from([(Some(1), BTreeMap::new())]),
-                false => Shown::new(),
+            let read = if survives {
+                Shown::from([(Some(1), BTreeMap::new())])
+            } else {
+                Shown::new()
             };
             assert!(
                 partition.explain(&read, second(150), false).is_ok(),

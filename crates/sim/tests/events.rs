@@ -110,12 +110,11 @@ impl Watched {
 
     /// Starts a node, for the first time or again.
     fn start(&mut self, node: usize) {
-        match self.started.contains(&node) {
-            true => self.story.cluster.restart(node),
-            false => {
-                self.started.push(node);
-                self.story.cluster.start_late(node, &[0], None);
-            }
+        if self.started.contains(&node) {
+            self.story.cluster.restart(node)
+        } else {
+            self.started.push(node);
+            self.story.cluster.start_late(node, &[0], None);
         }
     }
 

@@ -175,9 +175,10 @@ fn get_sstable(reader: &mut Reader<'_>) -> Result<ListedSstable, Malformed> {
         sstable.files.push(file);
     }
     let has = |component: &Component| sstable.files.iter().any(|file| file.component == *component);
-    match NEEDED.iter().all(has) {
-        true => Ok(sstable),
-        false => Err(Malformed("an sstable lacks a component that each has")),
+    if NEEDED.iter().all(has) {
+        Ok(sstable)
+    } else {
+        Err(Malformed("an sstable lacks a component that each has"))
     }
 }
 

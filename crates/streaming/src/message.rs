@@ -134,9 +134,10 @@ fn get_range(reader: &mut Reader<'_>) -> Result<TokenRange, Malformed> {
         after: Token(reader.get_i64()?),
         to: Token(reader.get_i64()?),
     };
-    match range.after < range.to {
-        true => Ok(range),
-        false => Err(Malformed("a range of tokens is empty")),
+    if range.after < range.to {
+        Ok(range)
+    } else {
+        Err(Malformed("a range of tokens is empty"))
     }
 }
 

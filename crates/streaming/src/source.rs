@@ -183,9 +183,10 @@ fn have_common(mut a: &[TokenRange], mut b: &[TokenRange]) -> bool {
         if first_a.intersects(*first_b) {
             return true;
         }
-        match first_a.to <= first_b.to {
-            true => a = rest_a,
-            false => b = rest_b,
+        if first_a.to <= first_b.to {
+            a = rest_a
+        } else {
+            b = rest_b
         }
     }
     false
@@ -463,9 +464,12 @@ fn refusal_of(lost: Lost) -> Refusal {
 
 /// Removes the directory of a stream. What cannot be removed goes at the next start.
 pub(crate) async fn remove_dir(dir: PathBuf) {
-    let work = move || match fs::exists(&dir) {
-        true => fs::remove_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display())),
-        false => Ok(()),
+    let work = move || {
+        if fs::exists(&dir) {
+            fs::remove_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))
+        } else {
+            Ok(())
+        }
     };
     if let Err(error) = runtime::offload_background(work).await {
         log::warn!("cannot remove the files of a stream, which the next start removes: {error}");

@@ -172,9 +172,10 @@ impl Stop {
     }
 
     fn check(&self) -> Result<(), StreamError> {
-        match self.is_over() {
-            true => Err(StreamError::Aborted),
-            false => Ok(()),
+        if self.is_over() {
+            Err(StreamError::Aborted)
+        } else {
+            Ok(())
         }
     }
 }

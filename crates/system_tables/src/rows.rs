@@ -104,9 +104,10 @@ impl Value<'_> {
                 let is_set = matches!(self, Self::Texts(_));
                 let mut builder = CollectionBuilder::new(out);
                 for (key, value) in self.elements().unwrap_or_default() {
-                    match is_set {
-                        true => builder.push(key),
-                        false => builder.push_pair(key, value),
+                    if is_set {
+                        builder.push(key)
+                    } else {
+                        builder.push_pair(key, value)
                     }
                 }
                 builder.finish();

@@ -269,9 +269,10 @@ fn scylla_keyspace(k: &Keyspace, rows: &mut Rows<'_>) {
 }
 
 fn unless_empty(map: &BTreeMap<String, String>) -> Value<'_> {
-    match map.is_empty() {
-        true => Value::Null,
-        false => Value::TextMap(map),
+    if map.is_empty() {
+        Value::Null
+    } else {
+        Value::TextMap(map)
     }
 }
 
@@ -293,9 +294,10 @@ fn scylla_table(t: &Table, rows: &mut Rows<'_>) {
         ("in_memory", Value::Null),
         (
             "large_data_guardrails_enabled",
-            match o.guards_large_data {
-                true => Value::Boolean(true),
-                false => Value::Null,
+            if o.guards_large_data {
+                Value::Boolean(true)
+            } else {
+                Value::Null
             },
         ),
         ("partitioner", Value::Null),
@@ -377,10 +379,7 @@ fn table(t: &Table, rows: &mut Rows<'_>) {
 
 /// An option that is true unless it is given; Cassandra has nothing in the column then.
 fn unless_true(value: bool) -> Value<'static> {
-    match value {
-        true => Value::Null,
-        false => Value::Boolean(false),
-    }
+    if value { Value::Null } else { Value::Boolean(false) }
 }
 
 /// The bytes of blob literals.

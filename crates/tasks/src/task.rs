@@ -183,9 +183,10 @@ impl Task {
             if aborted.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(Aborted));
             }
-            match limits.take(shard, &mut place.ticket, context.waker()) {
-                true => Poll::Ready(Ok(())),
-                false => Poll::Pending,
+            if limits.take(shard, &mut place.ticket, context.waker()) {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
             }
         })
         .await?;
@@ -314,9 +315,10 @@ impl Meter {
         self.left -= done;
         self.control.advance(done);
         self.control.spend(std::mem::take(&mut self.unpaid));
-        match self.control.is_aborted() {
-            true => Err(Aborted),
-            false => Ok(()),
+        if self.control.is_aborted() {
+            Err(Aborted)
+        } else {
+            Ok(())
         }
     }
 }

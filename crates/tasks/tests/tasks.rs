@@ -364,9 +364,10 @@ fn a_job_that_waits_for_its_budget_goes_on_when_the_limit_is_lifted_or_it_is_abo
                 while status(&tasks, id).state != State::Running {
                     runtime::yield_now().await;
                 }
-                match is_lifted {
-                    true => tasks.set_bytes_per_second(Class::Compaction, 0),
-                    false => tasks.abort(id).expect("it runs"),
+                if is_lifted {
+                    tasks.set_bytes_per_second(Class::Compaction, 0)
+                } else {
+                    tasks.abort(id).expect("it runs")
                 }
                 assert_eq!(job.await, Ok(!is_lifted));
             }

@@ -98,10 +98,14 @@ impl Tree {
     fn has_word(&self, word: &str, has_star: bool) -> bool {
         // Metrics have their prefix where they are written out.
         let bare = word.strip_prefix("ceto_").unwrap_or(word);
-        let is_known = |known: &str| match has_star {
-            true => known.starts_with(bare),
-            false if word.starts_with('_') => known.ends_with(word),
-            false => known == bare || known == word,
+        let is_known = |known: &str| {
+            if has_star {
+                known.starts_with(bare)
+            } else if word.starts_with('_') {
+                known.ends_with(word)
+            } else {
+                known == bare || known == word
+            }
         };
         self.words.iter().flatten().any(|known| is_known(known))
     }

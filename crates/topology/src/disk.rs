@@ -113,9 +113,10 @@ impl DiskLimits {
     pub fn look_after(&self, now: Utilization, available: u64) -> Duration {
         let thresholds = [self.warn, self.critical];
         let is_near = |threshold: &Utilization| now >= threshold.less(NEAR);
-        match thresholds.iter().flatten().any(is_near) || available < NEAR_BYTES {
-            true => LOOK_NEAR,
-            false => LOOK_FAR,
+        if thresholds.iter().flatten().any(is_near) || available < NEAR_BYTES {
+            LOOK_NEAR
+        } else {
+            LOOK_FAR
         }
     }
 }

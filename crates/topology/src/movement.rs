@@ -327,9 +327,10 @@ fn completed(old: &[Replica], next: &[Replica], datacenter: &impl Fn(NodeNumber)
 
 /// How many of n replicas have to be read so that one of them has any write that a quorum acknowledged.
 fn readers_of(n: usize) -> usize {
-    match planted::is_planted(Bug::OneSource) {
-        true => 1,
-        false => n - quorum(n) + 1,
+    if planted::is_planted(Bug::OneSource) {
+        1
+    } else {
+        n - quorum(n) + 1
     }
 }
 
@@ -396,9 +397,12 @@ mod tests {
     }
 
     fn filled(old: &[u16], next: &[u16], lost: &[u16]) -> Result<Vec<(u16, Vec<u16>)>, TooFewSources> {
-        filled_when(old, next, |node| match lost.contains(&node) {
-            true => Source::Excluded,
-            false => Source::Readable,
+        filled_when(old, next, |node| {
+            if lost.contains(&node) {
+                Source::Excluded
+            } else {
+                Source::Readable
+            }
         })
     }
 
@@ -432,9 +436,12 @@ mod tests {
     #[test]
     fn a_replica_that_takes_the_place_of_one_that_is_down_waits_for_it() {
         let down = |nodes: &'static [u16]| {
-            move |node: u16| match nodes.contains(&node) {
-                true => Source::Down,
-                false => Source::Readable,
+            move |node: u16| {
+                if nodes.contains(&node) {
+                    Source::Down
+                } else {
+                    Source::Readable
+                }
             }
         };
         let too_few = TooFewSources { needed: 1, readable: 0 };

@@ -296,9 +296,10 @@ fn copied(d: &mut Decoder<'_>, next: &[Replica]) -> Result<SmallVec<[NodeNumber;
         }
         copied.push(node);
     }
-    match copied.is_empty() {
-        true => Err(d.invalid("count of those that have copied", "at least one")),
-        false => Ok(copied),
+    if copied.is_empty() {
+        Err(d.invalid("count of those that have copied", "at least one"))
+    } else {
+        Ok(copied)
     }
 }
 

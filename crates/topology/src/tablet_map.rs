@@ -398,10 +398,7 @@ impl TabletMap {
     /// The tablets that have any token above `after` and up to `to`, in order.
     pub fn tablets_within(&self, (after, to): (Token, Token)) -> impl Iterator<Item = Tablet<'_>> {
         let first = self.tablet_id(Token(after.0.saturating_add(1)));
-        let end = match after < to {
-            true => self.tablet_id(to).0 + 1,
-            false => first.0,
-        };
+        let end = if after < to { self.tablet_id(to).0 + 1 } else { first.0 };
         (first.0..end).map(|id| self.view(TabletId(id)))
     }
 

@@ -37,9 +37,10 @@ impl<'m> Tablet<'m> {
         if transition.stage == Stage::Streaming && planted::is_planted(Bug::UndoubledWrite) {
             return None;
         }
-        Some(match transition.stage.reads_new() {
-            true => self.replicas,
-            false => &transition.next,
+        Some(if transition.stage.reads_new() {
+            self.replicas
+        } else {
+            &transition.next
         })
     }
 }

@@ -77,9 +77,12 @@ fn random_table(random: &mut SplitMix64, topology: &Topology, nodes: usize) -> T
     });
     let sizes = sizes.collect();
     let is_loaded = random.one_in(2);
-    let load = tablets.iter().map(|_| match is_loaded {
-        true => 20_000.0 / (1 + random.below(20)) as f32,
-        false => 0.0,
+    let load = tablets.iter().map(|_| {
+        if is_loaded {
+            20_000.0 / (1 + random.below(20)) as f32
+        } else {
+            0.0
+        }
     });
     let load = load.collect();
     Table {

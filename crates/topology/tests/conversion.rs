@@ -151,9 +151,10 @@ impl World {
         let ring = self.ring();
         let most = self.map.tablet_count() as usize * 10 + 10;
         for round in 0..most {
-            let conversion = match to_ring {
-                true => Conversion::ToRing(&ring),
-                false => Conversion::Align,
+            let conversion = if to_ring {
+                Conversion::ToRing(&ring)
+            } else {
+                Conversion::Align
             };
             let plan = self.plan(conversion);
             assert!(plan.unmet.is_empty(), "{:?}", plan.unmet);

@@ -42,10 +42,7 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
     let minute = cursor.number(1, 9)?;
     cursor.expect(':')?;
     let second = cursor.number(1, 9)?;
-    let nanos = match cursor.take('.') {
-        true => cursor.fraction(1)?,
-        false => 0,
-    };
+    let nanos = if cursor.take('.') { cursor.fraction(1)? } else { 0 };
     let is_time = hour < 24 && minute < 60 && second < 60 && cursor.rest.is_empty();
     is_time.then(|| ((hour * 60 + minute) * 60 + second) * NANOS_PER_SECOND + nanos)
 }

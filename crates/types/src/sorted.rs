@@ -93,9 +93,10 @@ pub fn sorted<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Cow<'v, [u8]> {
             let comparator = element.comparator();
             let elements: Vec<_> = elements(bytes).map(|part| sorted(element, part)).collect();
             let is_sorted = elements.is_sorted_by(|a, b| comparator.compare(a, b).is_lt());
-            match is_sorted && is_same(&elements) {
-                true => Cow::Borrowed(bytes),
-                false => Cow::Owned(set(elements, &comparator)),
+            if is_sorted && is_same(&elements) {
+                Cow::Borrowed(bytes)
+            } else {
+                Cow::Owned(set(elements, &comparator))
             }
         }
         CqlType::Map(key, value) => {
@@ -103,9 +104,10 @@ pub fn sorted<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Cow<'v, [u8]> {
             let pairs = MapIter::new(bytes).into_iter().flatten().flatten();
             let (keys, values): (Vec<_>, Vec<_>) = pairs.map(|(k, v)| (sorted(key, k), sorted(value, v))).unzip();
             let is_sorted = keys.is_sorted_by(|a, b| comparator.compare(a, b).is_lt());
-            match is_sorted && is_same(&keys) && is_same(&values) {
-                true => Cow::Borrowed(bytes),
-                false => Cow::Owned(map(keys.into_iter().zip(values).collect(), &comparator)),
+            if is_sorted && is_same(&keys) && is_same(&values) {
+                Cow::Borrowed(bytes)
+            } else {
+                Cow::Owned(map(keys.into_iter().zip(values).collect(), &comparator))
             }
         }
         CqlType::List(element) => {
@@ -159,9 +161,10 @@ pub fn checked<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>,
             !has_order(cql_type)
         }
     };
-    Ok(match is_sorted {
-        true => Cow::Borrowed(bytes),
-        false => sorted(cql_type, bytes),
+    Ok(if is_sorted {
+        Cow::Borrowed(bytes)
+    } else {
+        sorted(cql_type, bytes)
     })
 }
 

@@ -68,9 +68,12 @@ impl CqlType {
     /// Replaces each user-defined type of `new`'s name with `new`.
     #[must_use]
     pub fn with_user_type(&self, new: &Arc<UdtType>) -> Self {
-        self.map_user_types(&|udt| match udt.is_named_as(new) {
-            true => Self::Udt(Arc::clone(new)),
-            false => Self::Udt(Arc::clone(udt)),
+        self.map_user_types(&|udt| {
+            if udt.is_named_as(new) {
+                Self::Udt(Arc::clone(new))
+            } else {
+                Self::Udt(Arc::clone(udt))
+            }
         })
     }
 
@@ -109,13 +112,14 @@ impl CqlType {
                     .iter()
                     .map(|(name, field)| (name.clone(), field.map_user_types(map)));
                 let fields: Vec<_> = mapped.collect();
-                map(&match fields == udt.fields {
-                    true => Arc::clone(udt),
-                    false => Arc::new(UdtType {
+                map(&if fields == udt.fields {
+                    Arc::clone(udt)
+                } else {
+                    Arc::new(UdtType {
                         keyspace: udt.keyspace.clone(),
                         name: udt.name.clone(),
                         fields,
-                    }),
+                    })
                 })
             }
             other => other.clone(),

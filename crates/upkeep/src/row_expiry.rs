@@ -89,10 +89,7 @@ pub async fn run(engine: Rc<Engine>, period: Duration) {
             if left.is_zero() {
                 break;
             }
-            let pause = match failed.is_empty() {
-                true => left,
-                false => left.min(RETRY_PAUSE),
-            };
+            let pause = if failed.is_empty() { left } else { left.min(RETRY_PAUSE) };
             let waited = runtime::timeout(pause, passes.changed.notified()).await;
             if waited.is_err() && !failed.is_empty() {
                 failed = pass(&engine, &passes, Some(&failed)).await;
@@ -162,9 +159,10 @@ async fn look_through(
             .table_by_id(table.id)
             .is_some_and(|now| now.row_ttl == table.row_ttl)
     };
-    match is_current(table) {
-        true => engine.expire_rows(table, range).await,
-        false => Ok(ExpiredRows::default()),
+    if is_current(table) {
+        engine.expire_rows(table, range).await
+    } else {
+        Ok(ExpiredRows::default())
     }
 }
 

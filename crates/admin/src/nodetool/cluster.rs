@@ -249,9 +249,10 @@ fn full_disks(disks: &[(String, Value)]) -> String {
             .filter(|(_, its)| its.as_str() == Some(level))
             .map(|(address, _)| address.as_str())
             .collect();
-        match addresses.is_empty() {
-            true => String::new(),
-            false => format!("{what}: {}; see `ceto page full-disk`.\n", addresses.join(", ")),
+        if addresses.is_empty() {
+            String::new()
+        } else {
+            format!("{what}: {}; see `ceto page full-disk`.\n", addresses.join(", "))
         }
     };
     let full = line(

@@ -16,9 +16,10 @@ pub(super) async fn drain(client: &mut Client) -> Result<String, String> {
 
 pub(super) async fn set_binary(client: &mut Client, is_enabled: bool) -> Result<String, String> {
     let path = "/storage_service/native_transport";
-    match is_enabled {
-        true => client.post(path).await?,
-        false => client.delete(path).await?,
+    if is_enabled {
+        client.post(path).await?
+    } else {
+        client.delete(path).await?
     }
     Ok(String::new())
 }
@@ -48,9 +49,10 @@ pub(super) async fn set_auto_compaction(
         if !tables.is_empty() {
             path.push_str(&format!("?cf={}", escape(&tables)));
         }
-        match is_enabled {
-            true => client.post(&path).await?,
-            false => client.delete(&path).await?,
+        if is_enabled {
+            client.post(&path).await?
+        } else {
+            client.delete(&path).await?
         }
     }
     Ok(String::new())
@@ -101,12 +103,13 @@ pub(super) async fn set_trace_probability(client: &mut Client, probability: &str
 
 pub(super) async fn seeds(client: &mut Client) -> Result<String, String> {
     let seeds = strings(&client.get("/gossiper/seeds").await?);
-    Ok(match seeds.is_empty() {
-        true => "Seed node list does not contain any remote node IPs\n".to_owned(),
-        false => format!(
+    Ok(if seeds.is_empty() {
+        "Seed node list does not contain any remote node IPs\n".to_owned()
+    } else {
+        format!(
             "Current list of seed node IPs, excluding the current node's IP: {}\n",
             seeds.join(" ")
-        ),
+        )
     })
 }
 

@@ -87,9 +87,10 @@ pub(super) async fn removals(client: &mut Client) -> Result<String, String> {
         .filter(is_removal)
         .cloned()
         .collect();
-    Ok(match removals.is_empty() {
-        true => "RemovalStatus: No removals in process\n".to_owned(),
-        false => going_on(&Value::from(removals)),
+    Ok(if removals.is_empty() {
+        "RemovalStatus: No removals in process\n".to_owned()
+    } else {
+        going_on(&Value::from(removals))
     })
 }
 
@@ -136,9 +137,10 @@ pub(super) async fn rebuild(client: &mut Client, words: &[&str]) -> Result<Strin
         [name] => {
             // Cassandra's command has the datacenter there.
             let keyspaces = strings(&client.get("/storage_service/keyspaces").await?);
-            let parameter = match keyspaces.iter().any(|keyspace| keyspace == name) {
-                true => "kn",
-                false => "source_dc",
+            let parameter = if keyspaces.iter().any(|keyspace| keyspace == name) {
+                "kn"
+            } else {
+                "source_dc"
             };
             if given.option(parameter).is_some() {
                 return Err(format!("usage: ceto nodetool rebuild {REBUILD_USAGE}"));

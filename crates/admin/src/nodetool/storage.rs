@@ -367,9 +367,10 @@ pub(super) async fn set_stream_throughput(
 }
 
 fn rate(given: &str, is_in_mebibytes: bool) -> Result<u64, String> {
-    let (unit, name) = match is_in_mebibytes {
-        true => (MEBIBYTE, "MiB"),
-        false => (MEGABIT, "megabits"),
+    let (unit, name) = if is_in_mebibytes {
+        (MEBIBYTE, "MiB")
+    } else {
+        (MEGABIT, "megabits")
     };
     let bytes = given.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
     bytes.ok_or_else(|| format!("expected {name} per second (0 is no limit), got '{given}'"))

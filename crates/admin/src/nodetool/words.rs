@@ -77,9 +77,10 @@ impl<'w> Given<'w> {
             Some(format!("{name}={}", escape(value)))
         });
         let given: Vec<String> = given.collect();
-        match given.is_empty() {
-            true => path.to_owned(),
-            false => format!("{path}?{}", given.join("&")),
+        if given.is_empty() {
+            path.to_owned()
+        } else {
+            format!("{path}?{}", given.join("&"))
         }
     }
 }

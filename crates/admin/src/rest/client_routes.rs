@@ -161,9 +161,10 @@ fn route_of(entry: &Map<String, Value>) -> Result<ClientRoute, String> {
         alternator_port: port("alternator_port")?,
         alternator_https_port: port("alternator_https_port")?,
     };
-    match route.ports().iter().all(Option::is_none) {
-        true => Err(format!("at least one port is needed: {}", PORTS.join(", "))),
-        false => Ok(route),
+    if route.ports().iter().all(Option::is_none) {
+        Err(format!("at least one port is needed: {}", PORTS.join(", ")))
+    } else {
+        Ok(route)
     }
 }
 

@@ -389,9 +389,12 @@ fn natural_endpoints(call: &Call) -> Answer {
     };
     let ranges = ranges(call, call.part())?;
     let node = call.operator.node();
-    let inside = |range: &&Range| match range.start < range.end {
-        true => range.start < token && token <= range.end,
-        false => range.start < token || token <= range.end,
+    let inside = |range: &&Range| {
+        if range.start < range.end {
+            range.start < token && token <= range.end
+        } else {
+            range.start < token || token <= range.end
+        }
     };
     let replicas = ranges
         .iter()
@@ -427,14 +430,13 @@ fn ownership(call: &Call) -> Answer {
     } else {
         let known = call.keyspace_named(call.part())?;
         let has_all = call.parameter("table").or_else(|| call.parameter("cf")).is_none() && known.has_tablets;
-        let all: Vec<Vec<Range>> = match has_all {
-            true => {
-                let tables = known.tables.iter();
-                tables
-                    .filter_map(|table| call.operator.ring(&known.name, Some(table)))
-                    .collect()
-            }
-            false => vec![ranges(call, call.part())?],
+        let all: Vec<Vec<Range>> = if has_all {
+            let tables = known.tables.iter();
+            tables
+                .filter_map(|table| call.operator.ring(&known.name, Some(table)))
+                .collect()
+        } else {
+            vec![ranges(call, call.part())?]
         };
         for range in all.iter().flatten() {
             let share = range.share() / all.len() as f64;

@@ -98,9 +98,10 @@ impl Cluster {
 
     /// The nodes that a member of this cluster counts among its members.
     async fn ask_member(&self, host: HostId, only_registered: bool) -> Option<BTreeSet<HostId>> {
-        let peer = match only_registered {
-            true => self.peers.registered(host)?,
-            false => self.peers.peer(host)?,
+        let peer = if only_registered {
+            self.peers.registered(host)?
+        } else {
+            self.peers.peer(host)?
         };
         let answer = self.rpc.call(&peer, 0, wire::WHO, Vec::new(), ASK_TIMEOUT).await;
         let who = Who::decode(&answer.ok()?).ok()?;

@@ -59,9 +59,10 @@ impl Cluster {
             .await?;
         // Another node may have begun to leave at the same moment, so that too few nodes are left for both. A departure
         // that can no longer be taken back continues, and waits for nodes.
-        let why = match is_empty {
-            true => None,
-            false => self.why_not_together(host_id).await,
+        let why = if is_empty {
+            None
+        } else {
+            self.why_not_together(host_id).await
         };
         if let Some(why) = why
             && self.stay(host_id).await.is_ok()

@@ -435,9 +435,10 @@ impl Peers {
         }
         if was != disk {
             if was.takes_growth() != disk.takes_growth() {
-                let says = match disk.takes_growth() {
-                    true => "has room on its disks again and takes data",
-                    false => "has full disks and takes no data",
+                let says = if disk.takes_growth() {
+                    "has room on its disks again and takes data"
+                } else {
+                    "has full disks and takes no data"
                 };
                 log::info!("node {} {says}", self.machine.metadata().name_of(from));
             }

@@ -243,9 +243,10 @@ impl Cluster {
         removal::check_ring(metadata, host_id, true).map_err(ChangeError::Refused)?;
         // A zero-token node has nothing that must go anywhere.
         let is_empty = metadata.topology.is_zero_token(host_id);
-        let why = match is_empty {
-            true => None,
-            false => self.why_it_cannot_leave(metadata, host_id, Role::Lost).await,
+        let why = if is_empty {
+            None
+        } else {
+            self.why_it_cannot_leave(metadata, host_id, Role::Lost).await
         };
         why.map_or(Ok(()), |why| Err(ChangeError::Refused(why)))
     }
@@ -296,10 +297,11 @@ impl Cluster {
         // Others get its vote before its place, so one that has nothing else is given up, too.
         let has_something = can_go_now.is_err() || votes;
         let is_given_up = is_member && !is_joining && has_something;
-        match is_given_up {
-            true => self.check_give_up(&Arc::new(without), host_id).await?,
+        if is_given_up {
+            self.check_give_up(&Arc::new(without), host_id).await?
+        } else {
             // As the group would.
-            false => can_go_now.map_err(ChangeError::Rejected)?,
+            can_go_now.map_err(ChangeError::Rejected)?
         }
         self.exclude_nodes(ignored).await?;
         if is_given_up {

@@ -30,11 +30,12 @@ pub(crate) fn check(metadata: &Metadata, host_id: HostId) -> Result<(), String> 
     if node.tokens.is_empty() || !metadata.has_ring_data() {
         return Ok(());
     }
-    match node.state == NodeState::Joining {
-        true => Ok(()),
-        false => Err(format!(
+    if node.state == NodeState::Joining {
+        Ok(())
+    } else {
+        Err(format!(
             "node {host_id} owns ranges of the token ring, which others must copy before it is removed"
-        )),
+        ))
     }
 }
 

@@ -383,9 +383,10 @@ impl Cluster {
         };
         let changes = match next {
             Next::HandOver(candidates) => {
-                return match self.consensus.hand_over(candidates, HAND_OVER_WAIT).await {
-                    true => Ok(()),
-                    false => Err("no other member leads the group yet".to_owned()),
+                return if self.consensus.hand_over(candidates, HAND_OVER_WAIT).await {
+                    Ok(())
+                } else {
+                    Err("no other member leads the group yet".to_owned())
                 };
             }
             Next::Changes(changes) => changes,
@@ -507,9 +508,10 @@ impl Cluster {
             if node.state == NodeState::Leaving || node.loss.is_some() {
                 let heir = node.loss.and_then(|loss| loss.replaced_by);
                 is_one_coming |= heir.is_some_and(|heir| metadata.topology.node(heir).is_none());
-                match metadata.has_given_all(number) {
-                    true => last.push(member),
-                    false => leaving.push(member),
+                if metadata.has_given_all(number) {
+                    last.push(member)
+                } else {
+                    leaving.push(member)
                 }
                 continue;
             }
@@ -566,9 +568,10 @@ fn next_voters(current: &[u64], wanted: &BTreeSet<u64>, leader: u64, is_live: im
         target.insert(leader);
     }
     let living = target.iter().filter(|id| is_live(**id)).count();
-    match 2 * living > target.len() {
-        true => Next::Changes(changes_towards(&current, &target)),
-        false => Next::Changes(Vec::new()),
+    if 2 * living > target.len() {
+        Next::Changes(changes_towards(&current, &target))
+    } else {
+        Next::Changes(Vec::new())
     }
 }
 

@@ -127,10 +127,13 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             })),
             Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
         },
-        wire::BALANCE => match cluster.leads() {
-            true => Reply::Now(cluster.own_balance_report().encode()),
-            false => Reply::Err(RemoteError::failed("the node does not lead the metadata group")),
-        },
+        wire::BALANCE => {
+            if cluster.leads() {
+                Reply::Now(cluster.own_balance_report().encode())
+            } else {
+                Reply::Err(RemoteError::failed("the node does not lead the metadata group"))
+            }
+        }
         wire::EXCLUDE => match wire::decode_hosts(request.body) {
             Ok(hosts) => Reply::Later(Box::pin(async move {
                 // A task of its own: what is proposed is not forgotten when the caller gives up.

@@ -295,9 +295,10 @@ fn encode_named(out: &mut Encoder, node: Replaced) {
 }
 
 fn decode_named(d: &mut Decoder<'_>) -> Result<Replaced, Malformed> {
-    Ok(match d.bool()? {
-        true => Replaced::Address(d.address()?.ip()),
-        false => Replaced::Host(HostId(d.uuid()?)),
+    Ok(if d.bool()? {
+        Replaced::Address(d.address()?.ip())
+    } else {
+        Replaced::Host(HostId(d.uuid()?))
     })
 }
 
@@ -460,9 +461,10 @@ pub(crate) fn decode_tablet_report(bytes: &[u8]) -> Result<TabletReport, Malform
 fn load(d: &mut Decoder<'_>) -> Result<f32, Malformed> {
     let bits = u32::try_from(d.number()?).map_err(|e| d.malformed(e))?;
     let load = f32::from_bits(bits);
-    match load.is_finite() && load >= 0.0 {
-        true => Ok(load),
-        false => Err(d.malformed(format!("{load} requests per second"))),
+    if load.is_finite() && load >= 0.0 {
+        Ok(load)
+    } else {
+        Err(d.malformed(format!("{load} requests per second")))
     }
 }
 

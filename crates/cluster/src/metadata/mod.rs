@@ -346,11 +346,12 @@ impl Metadata {
             return Ok(());
         };
         let has_tokens = self.topology.node(*host_id).is_some_and(|node| !node.tokens.is_empty());
-        match has_tokens && !self.has_other_owner(*host_id) {
-            true => Err(invalid(
+        if has_tokens && !self.has_other_owner(*host_id) {
+            Err(invalid(
                 "no other full member has tokens: no node would own the token ring",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -391,11 +392,12 @@ impl Metadata {
     /// copied.
     fn check_stay(&self, host_id: HostId, tokens: &[Token]) -> Result<(), Rejected> {
         let has_none = self.topology.node(host_id).is_some_and(|node| node.tokens.is_empty());
-        match has_none && !tokens.is_empty() && self.has_ring_data() {
-            true => Err(invalid(format!(
+        if has_none && !tokens.is_empty() && self.has_ring_data() {
+            Err(invalid(format!(
                 "the ranges of the token ring that node {host_id} had belong to others already"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 

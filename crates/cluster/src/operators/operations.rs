@@ -145,9 +145,10 @@ impl Metadata {
             Ok(fills) => {
                 let has_copied = |node: &NodeNumber| ring.stage == Stage::Streaming && ring.done.contains(node);
                 for fill in fills.iter().filter(|fill| !has_copied(&fill.fill.target.node)) {
-                    let parts = match fill.fill.sources.is_empty() {
-                        true => 0,
-                        false => fill.tables.len() as u64,
+                    let parts = if fill.fill.sources.is_empty() {
+                        0
+                    } else {
+                        fill.tables.len() as u64
                     };
                     *copies.left.entry(fill.fill.target.node).or_default() += parts;
                 }
@@ -237,9 +238,10 @@ impl Metadata {
             kind: OperationKind::Join,
             host: Some(node.host_id),
             keyspace: None,
-            stage: match has_tokens {
-                true => self.stage_of_ring().to_owned(),
-                false => "it is let in and has no tokens yet".to_owned(),
+            stage: if has_tokens {
+                self.stage_of_ring().to_owned()
+            } else {
+                "it is let in and has no tokens yet".to_owned()
             },
             left: has_tokens.then(|| copies.left.get(&number).copied().unwrap_or(0)),
             waits,
@@ -264,9 +266,10 @@ impl Metadata {
             .flat_map(|map| map.tablets())
             .filter(on_it)
             .count() as u64;
-        let ranges: u64 = match node.tokens.is_empty() {
-            true => 0,
-            false => copies.left.values().sum(),
+        let ranges: u64 = if node.tokens.is_empty() {
+            0
+        } else {
+            copies.left.values().sum()
         };
         let kind = match node.loss {
             None => OperationKind::Leave,

@@ -157,11 +157,12 @@ impl Cluster {
     fn check_shards(&self, metadata: &Metadata) -> Result<(), String> {
         let known = metadata.topology.node(self.config.host_id).map(|node| node.shards);
         let shards = self.config.shards;
-        match known == Some(shards) {
-            true => Ok(()),
-            false => Err(format!(
+        if known == Some(shards) {
+            Ok(())
+        } else {
+            Err(format!(
                 "the group does not know yet that this node has {shards} shards"
-            )),
+            ))
         }
     }
 
@@ -293,10 +294,12 @@ impl Cluster {
     pub(crate) fn ring_copy_failure(&self, metadata: &Metadata, host: HostId) -> Option<String> {
         let version = copying(metadata)?;
         let known = self.copies.ring_progress.borrow();
-        let why = match host == self.config.host_id {
-            true => self.own_ring_copy_failure(version),
-            false if known.version == version => known.failures.get(&host).cloned().unwrap_or_default(),
-            false => String::new(),
+        let why = if host == self.config.host_id {
+            self.own_ring_copy_failure(version)
+        } else if known.version == version {
+            known.failures.get(&host).cloned().unwrap_or_default()
+        } else {
+            String::new()
         };
         (!why.is_empty()).then_some(why)
     }
@@ -307,9 +310,10 @@ impl Cluster {
             return BTreeMap::new();
         };
         let known = self.copies.ring_progress.borrow();
-        let mut copied = match known.version == version {
-            true => known.copied.clone(),
-            false => BTreeMap::new(),
+        let mut copied = if known.version == version {
+            known.copied.clone()
+        } else {
+            BTreeMap::new()
         };
         copied.insert(self.config.host_id, self.own_ring_copies(version));
         copied

@@ -308,21 +308,22 @@ impl Metadata {
     pub(crate) fn take_topology(&mut self, index: u64, topology: Topology) -> Result<(), Rejected> {
         let after = pending(&topology);
         // Once the next owners are read, the loss of a node does not matter any more for what was copied.
-        let is_other = match self.reads_next_owners() {
-            true => !pending(&self.topology).iter().map(owner).eq(after.iter().map(owner)),
-            false => pending(&self.topology) != after,
+        let is_other = if self.reads_next_owners() {
+            !pending(&self.topology).iter().map(owner).eq(after.iter().map(owner))
+        } else {
+            pending(&self.topology) != after
         };
         let is_new = self.ring.is_none() && !after.is_empty();
         self.topology = Arc::new(topology);
-        match is_other || is_new {
-            true if self.reads_next_owners() => Err(Rejected::Conflict {
+        if !(is_other || is_new) {
+            Ok(())
+        } else if self.reads_next_owners() {
+            Err(Rejected::Conflict {
                 what: "The token ring goes to other owners at the moment; it".to_owned(),
-            }),
-            true => {
-                let former = self.ring.take().map(|ring| ring.former).unwrap_or_default();
-                self.begin_ring_change(index, former)
-            }
-            false => Ok(()),
+            })
+        } else {
+            let former = self.ring.take().map(|ring| ring.former).unwrap_or_default();
+            self.begin_ring_change(index, former)
         }
     }
 
@@ -335,9 +336,10 @@ impl Metadata {
         let before = |name: &str| Some(&former.keyspaces.get(name)?.replication);
         let Some(ring) = &mut self.ring else {
             let changed = unlike(&wanted, before);
-            return match changed.is_empty() {
-                true => Ok(()),
-                false => self.begin_ring_change(index, changed),
+            return if changed.is_empty() {
+                Ok(())
+            } else {
+                self.begin_ring_change(index, changed)
             };
         };
         // Of those that are dropped nothing is left to do.
@@ -347,9 +349,10 @@ impl Metadata {
             return Ok(());
         }
         let changed = unlike(&wanted, |name| ring.former.get(name).or_else(|| before(name)));
-        match ring.former == changed {
-            true => Ok(()),
-            false => self.begin_ring_change(index, changed),
+        if ring.former == changed {
+            Ok(())
+        } else {
+            self.begin_ring_change(index, changed)
         }
     }
 
@@ -367,9 +370,10 @@ impl Metadata {
             towards: BTreeMap::new(),
             leaving: BTreeSet::new(),
         });
-        match self.has_ring_data() {
-            true => Ok(()),
-            false => self.end_ring_change(index),
+        if self.has_ring_data() {
+            Ok(())
+        } else {
+            self.end_ring_change(index)
         }
     }
 

@@ -162,9 +162,10 @@ impl Cluster {
         let (due, waiting): (Vec<Command>, Vec<Command>) = planned.commands.into_iter().partition(is_due);
         past.splits = splits;
         if due.is_empty() {
-            let life = match waiting.is_empty() {
-                true => balancing.plan_interval,
-                false => CUT_LOOK.min(balancing.plan_interval / 2),
+            let life = if waiting.is_empty() {
+                balancing.plan_interval
+            } else {
+                CUT_LOOK.min(balancing.plan_interval / 2)
             };
             // While some member follows a split, it is not known whether another one is needed. Members that do not
             // know yet what is to be cut are notified at once.

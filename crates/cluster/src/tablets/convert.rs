@@ -351,10 +351,14 @@ impl Metadata {
     pub fn kinds_of(&self, keyspace: &str) -> Option<KeyspaceKinds> {
         let keyspace = self.schema.keyspaces.get(keyspace)?;
         let wanted = WantedKind::of(keyspace);
-        let kind_of = |table: TableId| match self.tablets.contains_key(&table) {
-            _ if self.is_in_conversion(wanted, table) => TableKind::BetweenBoth,
-            true => TableKind::Tablets,
-            false => TableKind::Ring,
+        let kind_of = |table: TableId| {
+            if self.is_in_conversion(wanted, table) {
+                TableKind::BetweenBoth
+            } else if self.tablets.contains_key(&table) {
+                TableKind::Tablets
+            } else {
+                TableKind::Ring
+            }
         };
         let tables = keyspace
             .tables

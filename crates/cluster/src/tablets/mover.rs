@@ -420,9 +420,10 @@ impl Cluster {
             let next = stage_after(*stage).filter(|_| are_done);
             return next.map_or(DueStep::NotYet, |next| DueStep::Take(advance(next)));
         }
-        let losers: Vec<NodeNumber> = match stage.reads_new() {
-            true => metadata.ring_losers().into_iter().collect(),
-            false => Vec::new(),
+        let losers: Vec<NodeNumber> = if stage.reads_new() {
+            metadata.ring_losers().into_iter().collect()
+        } else {
+            Vec::new()
         };
         match self.passed(metadata, *version, &losers) {
             StageProgress::NotYet => DueStep::NotYet,
@@ -588,9 +589,10 @@ impl Cluster {
             );
             return Ok(());
         }
-        match planted::is_planted(Bug::UncopiedRange) {
-            true => Ok(()),
-            false => self.listener.copy(copy).await.map(drop),
+        if planted::is_planted(Bug::UncopiedRange) {
+            Ok(())
+        } else {
+            self.listener.copy(copy).await.map(drop)
         }
     }
 
@@ -657,17 +659,18 @@ impl Cluster {
                 continue;
             };
             let is_alone = metadata.targets_of(&locality, &moving, transition).len() == 1;
-            steps.entry(table).or_default().push(match is_alone {
-                true => MoveStep::Advance {
+            steps.entry(table).or_default().push(if is_alone {
+                MoveStep::Advance {
                     tablet,
                     version,
                     stage: Stage::WriteBothReadNew,
-                },
-                false => MoveStep::Copied {
+                }
+            } else {
+                MoveStep::Copied {
                     tablet,
                     version,
                     node: me,
-                },
+                }
             });
         }
         if steps.is_empty() {
@@ -706,12 +709,13 @@ impl Cluster {
             if tablet.transition.is_none() {
                 let to = metadata.topology.number(wanted.to);
                 let is_there = tablet.replicas.iter().any(|replica| Some(replica.node) == to);
-                return match is_there {
-                    true => Ok(()),
-                    false => Err(format!(
+                return if is_there {
+                    Ok(())
+                } else {
+                    Err(format!(
                         "the move was abandoned: node {} did not take the tablet",
                         wanted.to
-                    )),
+                    ))
                 };
             }
             if !self.wait_until(deadline, changed).await {

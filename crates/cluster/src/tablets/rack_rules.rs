@@ -42,9 +42,10 @@ impl Command {
 impl Cluster {
     /// A command as this node proposes it: with its option, only where all keyspaces fit the racks afterwards.
     pub(crate) fn rack_valid(&self, command: Command) -> Command {
-        match self.config.rack_rules {
-            true => Command::RackValid(Box::new(command)),
-            false => command,
+        if self.config.rack_rules {
+            Command::RackValid(Box::new(command))
+        } else {
+            command
         }
     }
 }

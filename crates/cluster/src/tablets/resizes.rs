@@ -38,12 +38,13 @@ impl Cluster {
                 Ok(after) => {
                     let live: Vec<_> = self.live().into_iter().collect();
                     let late = self.not_taken_by(&live, &after, deadline).await;
-                    return match late.is_empty() {
-                        true => Ok(()),
-                        false => Err(format!(
+                    return if late.is_empty() {
+                        Ok(())
+                    } else {
+                        Err(format!(
                             "the table has {tablet_count} tablets now, and these nodes did not follow in time: {}",
                             late.join(", ")
-                        )),
+                        ))
                     };
                 }
                 Err(ChangeError::Conflict) => {

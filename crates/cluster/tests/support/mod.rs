@@ -741,9 +741,10 @@ async fn note_serving(seen: Rc<Seen>, cluster: Rc<Cluster>) {
         let members: Vec<HostId> = cluster.metadata().topology.members().map(|node| node.host_id).collect();
         for host in members {
             let serves = cluster.serves_clients(host);
-            let is_other = match serves {
-                true => serving.insert(host),
-                false => serving.remove(&host),
+            let is_other = if serves {
+                serving.insert(host)
+            } else {
+                serving.remove(&host)
             };
             if is_other {
                 seen.told_clients.borrow_mut().push((host, serves));

@@ -356,10 +356,7 @@ fn play(seed: u64, attack: &Attack) {
         cluster.propose(id, 5 * SECOND).expect("nothing is wrong yet");
     }
     cluster.sim.run_for(SECOND);
-    let target = match attack.on_leader {
-        true => leader,
-        false => leader % 3 + 1,
-    };
+    let target = if attack.on_leader { leader } else { leader % 3 + 1 };
     let status = cluster.status(target).expect("it runs");
     assert_eq!(status.leader, Some(leader), "{}: the leader moved", attack.story);
     let now = Situation {

@@ -44,13 +44,13 @@ fn table(has_counter: bool) -> Arc<Table> {
         ("e", "set<blob>", ColumnKind::Regular),
         ("m", "map<int, blob>", ColumnKind::Regular),
     ];
-    let columns = match has_counter {
-        true => keys
-            .into_iter()
+    let columns = if has_counter {
+        keys.into_iter()
             .chain([("n", "counter", ColumnKind::Regular)])
             .map(column)
-            .collect(),
-        false => keys.into_iter().chain(regular).map(column).collect(),
+            .collect()
+    } else {
+        keys.into_iter().chain(regular).map(column).collect()
     };
     let options = TableOptions {
         gc_grace_seconds: GRACE,
@@ -141,9 +141,10 @@ impl Writer<'_> {
             let (ttl, expiry) = self.life();
             Liveness { timestamp, ttl, expiry }
         });
-        let tombstone = match !is_static && self.chance.one_in(6) {
-            true => self.tombstone(),
-            false => Tombstone::NONE,
+        let tombstone = if !is_static && self.chance.one_in(6) {
+            self.tombstone()
+        } else {
+            Tombstone::NONE
         };
         let kind = if is_static {
             ColumnKind::Static

@@ -241,9 +241,10 @@ impl Learning {
             kind: WriteKind::Simple,
             missing: self.view.names(without),
         };
-        match state.is_stale {
-            true => Unlearned::Stale(error),
-            false => Unlearned::Silent(error),
+        if state.is_stale {
+            Unlearned::Stale(error)
+        } else {
+            Unlearned::Silent(error)
         }
     }
 

@@ -613,9 +613,12 @@ impl<'r> Attempt<'r> {
         number: usize,
     ) -> Result<(), Undecided> {
         let Some(rest) = &mut rests[number] else { return Ok(()) };
-        let next = rest.next_block().await.map_err(|error| match rest.is_stale() {
-            true => Undecided::Shortfall(QuorumShortfall::Stale(error.to_string())),
-            false => Undecided::Error(error),
+        let next = rest.next_block().await.map_err(|error| {
+            if rest.is_stale() {
+                Undecided::Shortfall(QuorumShortfall::Stale(error.to_string()))
+            } else {
+                Undecided::Error(error)
+            }
         })?;
         match next {
             Some(block) => {

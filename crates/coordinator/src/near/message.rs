@@ -125,9 +125,10 @@ pub fn decode_request(body: &[u8]) -> Result<(&[u8], Duration, Vec<Span>), Malfo
         };
         spans.push(Span { after, to, place });
     }
-    match reader.rest().is_empty() {
-        true => Ok((work, Duration::from_millis(u64::from(milliseconds)), spans)),
-        false => Err(Malformed),
+    if reader.rest().is_empty() {
+        Ok((work, Duration::from_millis(u64::from(milliseconds)), spans))
+    } else {
+        Err(Malformed)
     }
 }
 
@@ -203,9 +204,10 @@ pub fn decode_answer<W: Work>(
         1 => Err(W::get_error(reader)?),
         _ => return Err(Malformed),
     };
-    match reader.rest().is_empty() {
-        true => Ok(answer),
-        false => Err(Malformed),
+    if reader.rest().is_empty() {
+        Ok(answer)
+    } else {
+        Err(Malformed)
     }
 }
 

@@ -32,7 +32,7 @@ pub struct OwnRead {
 /// A partition that this shard has.
 pub struct OwnPartition<'k> {
     store: Rc<TableStore>,
-    token: Token,
+    hash: KeyHash,
     key: &'k [u8],
     /// Those that may have it.
     sstables: u64,
@@ -59,19 +59,16 @@ impl Own {
     ///
     /// # Errors
     /// When this shard does not have the table or the token.
-    pub fn partition<'k>(
-        &self,
-        table: &Table,
-        (token, key): (Token, &'k [u8]),
-    ) -> Result<OwnPartition<'k>, ReplicaError> {
+    pub fn partition<'k>(&self, table: &Table, key: &'k [u8]) -> Result<OwnPartition<'k>, ReplicaError> {
         let store = self.store(table)?;
+        let hash = KeyHash::of(key);
+        let token = hash.token();
         let tablet = store.tablet(token).ok_or(ReplicaError::NotHere(token))?;
         store.metrics.note_read(key);
-        let hash = KeyHash::of(key);
         Ok(OwnPartition {
             sstables: tablet.with_version(|version| version.sstables_for(hash)),
             store,
-            token,
+            hash,
             key,
         })
     }
@@ -114,10 +111,10 @@ impl OwnPartition<'_> {
     /// # Errors
     /// When a file with its token is quarantined.
     pub fn may_be_there(&self) -> Result<bool, ReplicaError> {
-        let Some(tablet) = self.store.tablet(self.token) else {
+        let Some(tablet) = self.store.tablet(self.hash.token()) else {
             return Ok(false);
         };
-        Ok(tablet.with_version(|version| version.may_have(self.token, self.key))?)
+        Ok(tablet.with_version(|version| version.may_have(self.hash, self.key))?)
     }
 
     /// Reads slices of it, in clustering order and disjoint.
@@ -133,7 +130,7 @@ impl OwnPartition<'_> {
         options: ReadOptions,
     ) -> Result<OwnRead, ReplicaError> {
         let read = PartitionRead {
-            token: self.token,
+            hash: self.hash,
             key: self.key.to_vec(),
             slices,
             reversed,
@@ -141,7 +138,7 @@ impl OwnPartition<'_> {
         };
         let shard = (&own.context.shard, &*self.store);
         let reader = ShardReader::of_partition(shard, table.clone(), read, options);
-        let reader = reader.ok_or(ReplicaError::NotHere(self.token))?;
+        let reader = reader.ok_or(ReplicaError::NotHere(self.hash.token()))?;
         Ok(OwnRead { reader })
     }
 

@@ -105,9 +105,10 @@ impl OwnRow {
     ) -> Option<(R, u128)> {
         self.tablet.with_version(|version| {
             version.read_plain_row(table, row, buffers, |plain| {
-                let digest = match has_digest {
-                    true => reads.digest_of_row(table, row, &plain, now),
-                    false => 0,
+                let digest = if has_digest {
+                    reads.digest_of_row(table, row, &plain, now)
+                } else {
+                    0
                 };
                 (f(plain.row, plain.partition), digest)
             })

@@ -7,6 +7,7 @@ use mutation::ClusteringSlice;
 use replica::{PartitionRead, ShardReader, Version};
 use schema::Table;
 use types::Token;
+use types::token::KeyHash;
 
 use super::{Own, OwnRead};
 use crate::Stretch;
@@ -38,16 +39,9 @@ impl Own {
 impl OwnSource {
     /// Reads a slice of a partition of the source alone, and leaves caches as they are.
     #[must_use]
-    pub fn read(
-        &self,
-        own: &Own,
-        table: &Arc<Table>,
-        (token, key): (Token, &[u8]),
-        slice: ClusteringSlice,
-        stretch: Stretch,
-    ) -> OwnRead {
+    pub fn read(&self, own: &Own, table: &Arc<Table>, key: &[u8], slice: ClusteringSlice, stretch: Stretch) -> OwnRead {
         let read = PartitionRead {
-            token,
+            hash: KeyHash::of(key),
             key: key.to_vec(),
             slices: vec![slice],
             reversed: false,

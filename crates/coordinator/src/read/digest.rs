@@ -65,12 +65,13 @@ const SHORT_HEAD_BYTES: usize = 1 + 1 + 1;
 /// What counts of a read.
 fn counting(table: &Table, now: u32) -> Counting {
     let counting = Counting::of_table(table, now);
-    match planted::is_planted(Bug::DigestWithoutTombstones) {
-        true => Counting {
+    if planted::is_planted(Bug::DigestWithoutTombstones) {
+        Counting {
             gc_before: u32::MAX,
             ..counting
-        },
-        false => counting,
+        }
+    } else {
+        counting
     }
 }
 

@@ -443,9 +443,10 @@ impl ReplicatedRead {
     }
 
     fn latencies(&self) -> &Latencies {
-        match self.is_range {
-            true => &self.latencies.range,
-            false => &self.latencies.partition,
+        if self.is_range {
+            &self.latencies.range
+        } else {
+            &self.latencies.partition
         }
     }
 

@@ -24,9 +24,10 @@ pub(super) fn cut(view: &ClusterView, table: TableId, extent: Extent) -> VecDequ
     let pieces = view.pieces(table, before, to).into_iter();
     let piece = |(after, to): (Token, Token)| {
         let is_first = from.0 > after || after.0 == i64::MIN;
-        let (from, inside) = match is_first {
-            true => (from.clone(), inside.clone()),
-            false => ((Token(after.0 + 1), Vec::new()), None),
+        let (from, inside) = if is_first {
+            (from.clone(), inside.clone())
+        } else {
+            ((Token(after.0 + 1), Vec::new()), None)
         };
         Extent::Tokens {
             after,

@@ -101,9 +101,10 @@ impl ReplicatedRead {
                 self.send_repair(other, merged.token, mutation, &gather);
             }
         }
-        match others.is_empty() || acks.is_satisfied() || planted::is_planted(Bug::UnawaitedRepair) {
-            true => Ok(()),
-            false => Err(self.read_failure(&acks, true, &[], &unread)),
+        if others.is_empty() || acks.is_satisfied() || planted::is_planted(Bug::UnawaitedRepair) {
+            Ok(())
+        } else {
+            Err(self.read_failure(&acks, true, &[], &unread))
         }
     }
 

@@ -23,6 +23,7 @@ use replica::{
 use schema::Table;
 use stdx::preempt;
 use types::Token;
+use types::token::KeyHash;
 
 use crate::message::{Answer, Extent, ReadCommand, ReadPosition};
 use crate::read::digest::{self, Digest};
@@ -268,7 +269,7 @@ impl Stretch {
         shard: (&Rc<Shard>, &TableStore),
         read: PartitionRead,
     ) -> Result<(), ReplicaError> {
-        let token = read.token;
+        let token = read.hash.token();
         let reader = ShardReader::of_partition(shard, self.table.clone(), read, self.options());
         let mut reader = reader.ok_or(ReplicaError::NotHere(token))?;
         let is_of_row = reader.is_of_row();
@@ -315,7 +316,7 @@ impl Stretch {
     ) -> Result<(), ReplicaError> {
         if let Some(bound) = inside {
             let read = PartitionRead {
-                token: from.0,
+                hash: KeyHash::of(&from.1),
                 key: from.1.clone(),
                 slices: vec![ClusteringSlice {
                     start: bound,

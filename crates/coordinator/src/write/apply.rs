@@ -98,12 +98,13 @@ pub async fn apply(
     while let Some((store, token, mutation)) = left.first() {
         let now = if in_one { left } else { &left[..1] };
         runtime::give_way().await;
-        let aside = match is_long(now) {
-            true => shard
+        let aside = if is_long(now) {
+            shard
                 .merge_aside(now)
                 .await
-                .map_err(|error| failed(error.into(), all.as_ref()))?,
-            false => None,
+                .map_err(|error| failed(error.into(), all.as_ref()))?
+        } else {
+            None
         };
         let places = now.iter().map(|(store, token, _)| (&**store, *token));
         if !are_ready(places.clone(), stamp).map_err(|error| failed(error, all.as_ref()))? {
@@ -196,9 +197,10 @@ pub(crate) fn apply_to(
     store: &TableStore,
     Located { token, mutation }: Located<'_>,
 ) -> Result<Option<Logged>, ReplicaError> {
-    match is_long_alone(store, &mutation) {
-        true => Ok(None),
-        false => write_short(shard, store, Located { token, mutation }),
+    if is_long_alone(store, &mutation) {
+        Ok(None)
+    } else {
+        write_short(shard, store, Located { token, mutation })
     }
 }
 
@@ -240,9 +242,10 @@ fn check(store: &TableStore, mutation: &Mutation<'_>, origin: Origin) -> Result<
 /// Hands the log to the kernel, and waits until what it has at a place may be acknowledged.
 pub(crate) async fn committed(shard: &Shard, place: LogPlace) -> Result<(), ReplicaError> {
     commit(shard, place.mark)?;
-    match acknowledges_by_sync(shard) {
-        true => durable(shard, place.position).await,
-        false => Ok(()),
+    if acknowledges_by_sync(shard) {
+        durable(shard, place.position).await
+    } else {
+        Ok(())
     }
 }
 

@@ -24,9 +24,10 @@ impl Writes {
     pub async fn write_batch(self: &Rc<Self>, mutations: Mutations, dated: &Dated) -> Result<(), CoordinatorError> {
         let view = self.context.view();
         let manner = Manner::of(dated, WriteKind::Batch, Atomicity::Batch);
-        match needs_note_in(&view, &mutations) {
-            true => self.write_noted(mutations.into_vec(), manner).await,
-            false => self.write_from(view, mutations, manner).await,
+        if needs_note_in(&view, &mutations) {
+            self.write_noted(mutations.into_vec(), manner).await
+        } else {
+            self.write_from(view, mutations, manner).await
         }
     }
 

@@ -331,9 +331,10 @@ impl Write {
     /// whose disk is full would refuse.
     pub(crate) fn is_asked(&self, at: usize) -> bool {
         let Target { replica, numbers, .. } = &self.targets[at];
-        match numbers.iter().any(|number| self.parts[*number as usize].grows) {
-            true => self.writes.context.takes_growth(replica.node),
-            false => self.writes.context.takes_writes(replica.node),
+        if numbers.iter().any(|number| self.parts[*number as usize].grows) {
+            self.writes.context.takes_growth(replica.node)
+        } else {
+            self.writes.context.takes_writes(replica.node)
         }
     }
 
@@ -371,9 +372,10 @@ impl Write {
 
     /// A replica is not asked for its share, and gets a hint.
     pub(crate) fn not_asked(&mut self, replica: Replica) {
-        match self.puts_off_hints() {
-            true => self.put_off.push(replica),
-            false => self.missed(replica),
+        if self.puts_off_hints() {
+            self.put_off.push(replica)
+        } else {
+            self.missed(replica)
         }
     }
 
@@ -528,12 +530,13 @@ impl Write {
             Until::LevelMet if self.outstanding == 0 => Some(Err(self.timeout())),
             Until::AllKnown if self.outstanding == 0 => {
                 self.hint_rejected();
-                Some(match self.without.is_empty() {
-                    true => Ok(()),
-                    false => Err(CoordinatorError::Internal(format!(
+                Some(if self.without.is_empty() {
+                    Ok(())
+                } else {
+                    Err(CoordinatorError::Internal(format!(
                         "no hints can be kept for {}",
                         self.view.names(self.without.iter().copied())
-                    ))),
+                    )))
                 })
             }
             Until::LevelMet | Until::AllKnown => None,

@@ -154,9 +154,10 @@ impl Writes {
             counts.add(requirement, replica.node, view.locality.datacenter(replica.node));
         };
         for replica in replicas.filter(|replica| self.context.takes_writes(replica.node)) {
-            match grows && !self.context.takes_growth(replica.node) {
-                true => full.push(replica),
-                false => add(&mut live, replica),
+            if grows && !self.context.takes_growth(replica.node) {
+                full.push(replica)
+            } else {
+                add(&mut live, replica)
             }
         }
         let Err(unavailable) = requirement.is_sufficient(&live) else {

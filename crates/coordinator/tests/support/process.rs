@@ -50,20 +50,16 @@ pub(super) fn prepare(shape: &Shape, table: &Arc<Table>, host: HostId) -> Boot {
         ..Options::default()
     };
     let process = Process::start(options, hosted.to_vec());
-    let promises = match shape.promises_in_rows {
-        true => Promises::in_rows(),
-        false => Promises::open(Path::new("/")).expect("the file of promises can be read"),
+    let promises = if shape.promises_in_rows {
+        Promises::in_rows()
+    } else {
+        Promises::open(Path::new("/")).expect("the file of promises can be read")
     };
     Boot { process, promises }
 }
 
 /// Starts a shard of a node.
-pub(super) async fn live(
-    boot: Rc<Boot>,
-    shape: Shape,
-    view: Arc<ClusterView>,
-    host: HostId,
-) -> Local {
+pub(super) async fn live(boot: Rc<Boot>, shape: Shape, view: Arc<ClusterView>, host: HostId) -> Local {
     boot.promises.wait_for_clock().await;
     let id = runtime::shard();
     let shard = boot.process.open(id);

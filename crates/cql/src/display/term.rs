@@ -117,9 +117,10 @@ impl Display for TypeName {
                 if let Some(keyspace) = &name.keyspace {
                     write!(f, "{}.", Name(keyspace))?;
                 }
-                f.write_str(&match name_of_type(&name.name) {
-                    true => quoted(&name.name),
-                    false => quote_identifier(&name.name).into_owned(),
+                f.write_str(&if name_of_type(&name.name) {
+                    quoted(&name.name)
+                } else {
+                    quote_identifier(&name.name).into_owned()
                 })
             }
             TypeName::Custom(class) => f.write_str(&quote_string(class)),

@@ -238,20 +238,20 @@ impl Parser<'_> {
             (_, Predicate::In { .. } | Predicate::Between(..)) => true,
             (_, Predicate::IsNotNull | Predicate::Matches(_)) => false,
         };
-        match is_condition {
-            true => Ok(relation),
-            false => {
-                let message = "IF takes =, !=, <, <=, >, >=, IN, NOT IN and BETWEEN, and on whole columns CONTAINS, CONTAINS KEY and LIKE";
-                Err(self.source().at(start, message.to_owned()))
-            }
+        if is_condition {
+            Ok(relation)
+        } else {
+            let message = "IF takes =, !=, <, <=, >, >=, IN, NOT IN and BETWEEN, and on whole columns CONTAINS, CONTAINS KEY and LIKE";
+            Err(self.source().at(start, message.to_owned()))
         }
     }
 
     pub(super) fn delete(&mut self) -> Parse<Delete> {
         self.expect_word(Keyword::Delete)?;
-        let targets = match self.is_name(self.token()) {
-            true => self.comma_separated(Self::target)?,
-            false => Vec::new(),
+        let targets = if self.is_name(self.token()) {
+            self.comma_separated(Self::target)?
+        } else {
+            Vec::new()
         };
         if matches!(targets.last(), Some(Target::Column(_))) && self.keyword() != Keyword::From {
             return Err(self.no_viable_from(self.position - 1));

@@ -44,13 +44,12 @@ impl Parser<'_> {
         // No other table's name can precede a parenthesis here.
         select.fragments =
             name.keyspace.is_none() && name.name == "mutation_fragments" && self.accept(TokenKind::LeftParenthesis);
-        select.table = Some(match select.fragments {
-            false => name,
-            true => {
-                let of = self.qualified_name()?;
-                self.expect(TokenKind::RightParenthesis)?;
-                of
-            }
+        select.table = Some(if select.fragments {
+            let of = self.qualified_name()?;
+            self.expect(TokenKind::RightParenthesis)?;
+            of
+        } else {
+            name
         });
         if self.accept_word(Keyword::Where) {
             select.relations = self.where_relations()?;

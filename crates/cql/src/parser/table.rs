@@ -173,9 +173,10 @@ impl Parser<'_> {
     /// `source [WITH option AND …]`
     fn table_like(&mut self, if_not_exists: bool, table: QualifiedName) -> Parse<CreateTableLike> {
         let source = self.table_name()?;
-        let properties = match self.accept_word(Keyword::With) {
-            true => self.and_separated(Self::property)?,
-            false => Vec::new(),
+        let properties = if self.accept_word(Keyword::With) {
+            self.and_separated(Self::property)?
+        } else {
+            Vec::new()
         };
         Ok(CreateTableLike {
             if_not_exists,
@@ -311,9 +312,10 @@ impl Parser<'_> {
             }
             Keyword::Ttl => {
                 self.advance();
-                let column = match self.accept_word(Keyword::Null) {
-                    true => None,
-                    false => Some(self.name()?),
+                let column = if self.accept_word(Keyword::Null) {
+                    None
+                } else {
+                    Some(self.name()?)
                 };
                 TableChange::RowTtl(column)
             }

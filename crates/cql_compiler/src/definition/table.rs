@@ -87,9 +87,10 @@ fn columns(keyspace: &Keyspace, s: &CreateTable, key: &PrimaryKey) -> Result<Vec
 }
 
 fn new_column(keyspace: &Keyspace, c: &ColumnDefinition) -> Result<NewColumn, CompileError> {
-    let kind = match c.is_static {
-        true => ColumnKind::Static,
-        false => ColumnKind::Regular,
+    let kind = if c.is_static {
+        ColumnKind::Static
+    } else {
+        ColumnKind::Regular
     };
     Ok(NewColumn::new(&c.name, resolve(keyspace, &c.type_name)?, kind))
 }

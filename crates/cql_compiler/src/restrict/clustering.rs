@@ -126,13 +126,14 @@ pub(super) fn compile<'r>(
             }
         }
         let preceding = &columns[at.saturating_sub(1)].name;
-        return Err(match lower.is_some() || upper.is_some() {
-            true => CompileError::Invalid(format!(
+        return Err(if lower.is_some() || upper.is_some() {
+            CompileError::Invalid(format!(
                 "Clustering column \"{name}\" cannot be restricted (preceding column \"{}\" is restricted by a non-EQ \
                  relation)",
                 columns[fixed].name
-            )),
-            false => preceding_is_not_restricted(name, preceding),
+            ))
+        } else {
+            preceding_is_not_restricted(name, preceding)
         });
     }
     Ok(ClusteringRestriction::new(scope.table, prefix, lower, upper)?)

@@ -97,9 +97,10 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
                 }
                 Predicate::In { negated, values } => {
                     let alternatives = scope.alternatives(values, name, cql_type)?;
-                    match negated {
-                        true => FilterTest::NotIn(alternatives),
-                        false => FilterTest::In(alternatives),
+                    if *negated {
+                        FilterTest::NotIn(alternatives)
+                    } else {
+                        FilterTest::In(alternatives)
                     }
                 }
                 _ => return Err(unsupported()),

@@ -138,9 +138,10 @@ impl<'a> Inference<'a> {
                     "ttl" => CqlType::Int,
                     _ => CqlType::BigInt,
                 };
-                Inferred::exact(match name.name != "maxwritetime" && self.is_of_cells(arguments) {
-                    true => CqlType::List(Arc::new(one)),
-                    false => one,
+                Inferred::exact(if name.name != "maxwritetime" && self.is_of_cells(arguments) {
+                    CqlType::List(Arc::new(one))
+                } else {
+                    one
                 })
             }
             _ if is_count_of_constant(selector) => Inferred::exact(CqlType::BigInt),

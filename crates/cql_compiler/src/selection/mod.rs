@@ -406,12 +406,13 @@ impl Compiler<'_, '_> {
             },
             cells: Box::new(cells),
         };
-        Ok(match std::ptr::eq(base, argument) {
-            true => times,
-            false => Expression::WhenThere {
+        Ok(if std::ptr::eq(base, argument) {
+            times
+        } else {
+            Expression::WhenThere {
                 part: Box::new(self.part_of_cell(argument)?),
                 value: Box::new(times),
-            },
+            }
         })
     }
 

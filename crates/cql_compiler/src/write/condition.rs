@@ -116,9 +116,10 @@ fn compile_test(
         }
         Predicate::In { negated, values } => {
             let alternatives = scope.alternatives(values, receiver, compared)?;
-            match negated {
-                true => ConditionTest::NotIn(alternatives),
-                false => ConditionTest::In(alternatives),
+            if *negated {
+                ConditionTest::NotIn(alternatives)
+            } else {
+                ConditionTest::In(alternatives)
             }
         }
         Predicate::Between(..) | Predicate::IsNotNull | Predicate::Matches(_) => {

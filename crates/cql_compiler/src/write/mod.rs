@@ -214,9 +214,10 @@ fn json_values(
 
 /// Compiles an INSERT.
 pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, CompileError> {
-    let conditions = match insert.if_not_exists {
-        true => Conditions::NotExists,
-        false => Conditions::None,
+    let conditions = if insert.if_not_exists {
+        Conditions::NotExists
+    } else {
+        Conditions::None
     };
     if table.is_counter() {
         return Err(CompileError::invalid(

@@ -48,9 +48,10 @@ impl Reader<'_> {
     fn count(&mut self, bytes: &[u8]) -> mlua::Result<()> {
         self.bytes = self.bytes.saturating_add(bytes.len() + 4);
         library::take(self.budget, bytes.len() as u64 / 16 + 4)?;
-        match self.bytes <= self.budget.limits().memory_bytes {
-            true => Ok(()),
-            false => Err(mlua::Error::external(self.budget.out_of_memory())),
+        if self.bytes <= self.budget.limits().memory_bytes {
+            Ok(())
+        } else {
+            Err(mlua::Error::external(self.budget.out_of_memory()))
         }
     }
 
@@ -257,11 +258,12 @@ impl Reader<'_> {
     fn check_count(&self, cql_type: &CqlType, table: &Table, count: usize) -> mlua::Result<()> {
         let mut pairs = table.pairs::<Value, Value>();
         let found = pairs.by_ref().take(count + 1).filter(Result::is_ok).count();
-        match found == count {
-            true => Ok(()),
-            false => Err(failure(format!(
+        if found == count {
+            Ok(())
+        } else {
+            Err(failure(format!(
                 "expected a value of type {cql_type}, found a table with other keys"
-            ))),
+            )))
         }
     }
 }

@@ -297,11 +297,12 @@ fn tables(lua: &Lua, budget: &Rc<Budget>, from: &Table) -> mlua::Result<Table> {
         }),
         ("sort", |arguments| {
             let len = length(plain(arguments, 0)?);
-            match len <= SORTED_MAX {
-                true => Ok(len as u64 * u64::from(len.checked_ilog2().unwrap_or(0) + 1)),
-                false => Err(failure(format!(
+            if len <= SORTED_MAX {
+                Ok(len as u64 * u64::from(len.checked_ilog2().unwrap_or(0) + 1))
+            } else {
+                Err(failure(format!(
                     "a table of more than {SORTED_MAX} elements is not sorted"
-                ))),
+                )))
             }
         }),
     ];
@@ -351,9 +352,10 @@ fn moved_behind(arguments: &MultiValue) -> mlua::Result<u64> {
 }
 
 fn moved(count: i64) -> mlua::Result<u64> {
-    match count <= MOVED_MAX {
-        true => Ok(u64::try_from(count).unwrap_or(0)),
-        false => Err(failure(format!("more than {MOVED_MAX} elements are not moved at once"))),
+    if count <= MOVED_MAX {
+        Ok(u64::try_from(count).unwrap_or(0))
+    } else {
+        Err(failure(format!("more than {MOVED_MAX} elements are not moved at once")))
     }
 }
 

@@ -117,10 +117,12 @@ impl Digits {
             return None;
         }
         let factor = BigInt::from(10).pow(places);
-        match self.scale <= 0 {
-            true => Some(&self.unscaled * factor),
-            false if (&self.unscaled % &factor).is_zero() => Some(&self.unscaled / factor),
-            false => None,
+        if self.scale <= 0 {
+            Some(&self.unscaled * factor)
+        } else if (&self.unscaled % &factor).is_zero() {
+            Some(&self.unscaled / factor)
+        } else {
+            None
         }
     }
 
@@ -162,9 +164,10 @@ fn aligned(a: &Digits, b: &Digits) -> mlua::Result<(BigInt, BigInt, i32)> {
 
 /// Refuses a number that is too large for what is to come.
 fn check_size(unscaled: &BigInt) -> mlua::Result<()> {
-    match bytes_of(unscaled) <= NUMBER_BYTES_MAX + 32 {
-        true => Ok(()),
-        false => Err(failure(format!("a number has at most {NUMBER_BYTES_MAX} bytes here"))),
+    if bytes_of(unscaled) <= NUMBER_BYTES_MAX + 32 {
+        Ok(())
+    } else {
+        Err(failure(format!("a number has at most {NUMBER_BYTES_MAX} bytes here")))
     }
 }
 
@@ -195,9 +198,10 @@ fn floored(a: &Digits, b: &Digits) -> mlua::Result<(BigInt, BigInt, i32)> {
         return Err(failure("attempt to perform 'n//0'"));
     }
     let (quotient, rest) = (&a / &b, &a % &b);
-    Ok(match !rest.is_zero() && rest.is_negative() != b.is_negative() {
-        true => (quotient - 1, rest + b, scale),
-        false => (quotient, rest, scale),
+    Ok(if !rest.is_zero() && rest.is_negative() != b.is_negative() {
+        (quotient - 1, rest + b, scale)
+    } else {
+        (quotient, rest, scale)
     })
 }
 

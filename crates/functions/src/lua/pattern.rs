@@ -513,9 +513,12 @@ fn put_replacement(
     out: &mut Vec<u8>,
 ) -> mlua::Result<()> {
     let whole = &matcher.text[from..to];
-    let first = || match matcher.captures.is_empty() {
-        true => Ok(Value::String(lua.create_string(whole)?)),
-        false => matcher.capture(lua, 0),
+    let first = || {
+        if matcher.captures.is_empty() {
+            Ok(Value::String(lua.create_string(whole)?))
+        } else {
+            matcher.capture(lua, 0)
+        }
     };
     let value = match with {
         Value::Table(table) => table.get(first()?)?,

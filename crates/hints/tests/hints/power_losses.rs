@@ -90,12 +90,11 @@ fn hints_are_handed_over_and_gone_for_good_whichever_file_operation_fails_meanwh
         // What has not failed yet may fail here.
         let again = sent_after_a_power_loss(&mut machine);
         let expected = (0..10).collect::<Vec<u32>>();
-        match is_left {
-            true => assert!(again.ends_with(&expected), "operation {operations}"),
-            false => {
-                assert!(replica.got.borrow().ends_with(&expected), "operation {operations}");
-                assert!(again.is_empty(), "operation {operations}: they are back");
-            }
+        if is_left {
+            assert!(again.ends_with(&expected), "operation {operations}")
+        } else {
+            assert!(replica.got.borrow().ends_with(&expected), "operation {operations}");
+            assert!(again.is_empty(), "operation {operations}: they are back");
         }
     }
 }

@@ -34,9 +34,10 @@ impl NodeOperator {
         }
         let (changed, shared) = (&self.shared.changed, &self.shared);
         changed.until(|| shared.is_drained() || shared.failed()).await;
-        match shared.is_drained() {
-            true => Ok(()),
-            false => Err("the drain failed, and the node ends; its log says why".to_owned()),
+        if shared.is_drained() {
+            Ok(())
+        } else {
+            Err("the drain failed, and the node ends; its log says why".to_owned())
         }
     }
 

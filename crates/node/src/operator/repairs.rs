@@ -79,9 +79,10 @@ fn told(tables: &[Arc<Table>], outcomes: Vec<Outcome>) -> Result<Vec<RepairedTab
     }
     failures.sort_unstable();
     failures.dedup();
-    match failures.is_empty() {
-        true => Ok(found.into_values().collect()),
-        false => Err(format!("not everything is repaired: {}", failures.join("; "))),
+    if failures.is_empty() {
+        Ok(found.into_values().collect())
+    } else {
+        Err(format!("not everything is repaired: {}", failures.join("; ")))
     }
 }
 

@@ -49,12 +49,11 @@ pub(super) async fn start(
         task.end(&done);
         done
     });
-    match asked.is_awaited {
-        true => running.await.map(|()| id),
-        false => {
-            drop(running);
-            Ok(id)
-        }
+    if asked.is_awaited {
+        running.await.map(|()| id)
+    } else {
+        drop(running);
+        Ok(id)
     }
 }
 
@@ -88,9 +87,10 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<RepairRequest, St
         (asked.hosts.is_empty() || asked.hosts.contains(&node.host_id.0))
             && (asked.datacenters.is_empty() || asked.datacenters.contains(&node.location.datacenter))
     };
-    let hosts: Vec<Uuid> = match asked.hosts.is_empty() && asked.datacenters.is_empty() {
-        true => Vec::new(),
-        false => members().filter(is_meant).map(|node| node.host_id.0).collect(),
+    let hosts: Vec<Uuid> = if asked.hosts.is_empty() && asked.datacenters.is_empty() {
+        Vec::new()
+    } else {
+        members().filter(is_meant).map(|node| node.host_id.0).collect()
     };
     if hosts.is_empty() && !(asked.hosts.is_empty() && asked.datacenters.is_empty()) {
         return Err("no node is in both hosts_filter and dcs_filter".to_owned());

@@ -214,9 +214,10 @@ impl Watch {
             // Of a keyspace that was dropped nothing is left to do.
             let is_reached = goal_of(&metadata, &name).is_none_or(|goal| ended.goal == Some(goal));
             let outcome = outcome(&metadata, &name);
-            ended.task.end(&match is_reached {
-                true => outcome,
-                false => Err(TAKEN_BACK.to_owned()),
+            ended.task.end(&if is_reached {
+                outcome
+            } else {
+                Err(TAKEN_BACK.to_owned())
             });
         }
     }

@@ -233,9 +233,10 @@ fn moment(us: i64) -> Cell {
 
 /// A moment of a task that ended so.
 fn moment_of_end(status: &Status, state: State) -> Cell {
-    match status.state == state {
-        true => moment(status.ended_us),
-        false => Cell::Null,
+    if status.state == state {
+        moment(status.ended_us)
+    } else {
+        Cell::Null
     }
 }
 
@@ -263,10 +264,7 @@ const fn has_ended(status: &Status) -> bool {
 
 fn streaming(status: &Status) -> Row {
     let (is_sender, is_counted) = (status.kind.name == "serve stream", status.total > 0);
-    let of = |is_own: bool, bytes: u64| match is_own {
-        true => Cell::count(bytes),
-        false => Cell::BigInt(0),
-    };
+    let of = |is_own: bool, bytes: u64| if is_own { Cell::count(bytes) } else { Cell::BigInt(0) };
     let state = match status.state {
         State::Created => "init",
         State::Running => "start",

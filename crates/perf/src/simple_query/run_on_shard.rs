@@ -344,12 +344,13 @@ impl<'e> Worker<'e> {
             Scan::Group => (partitions, u32::MAX),
             Scan::Filter => (0, 0),
         };
-        match (least..=most).contains(&page.rows) {
-            true => Ok(()),
-            false => Err(QueryError::Server(format!(
+        if (least..=most).contains(&page.rows) {
+            Ok(())
+        } else {
+            Err(QueryError::Server(format!(
                 "{} rows of {partitions} partitions of {ROWS} rows",
                 page.rows
-            ))),
+            )))
         }
     }
 

@@ -175,9 +175,10 @@ impl FloatingTotal {
         let corrected = behind.sum - (self.lost + behind.lost);
         let sum = before + corrected;
         let overflows = self.exact.is_some() || behind.exact.is_some() || (before.is_finite() && !sum.is_finite());
-        let both = match overflows {
-            true => self.in_decimals()?.zip(behind.in_decimals()?),
-            false => None,
+        let both = if overflows {
+            self.in_decimals()?.zip(behind.in_decimals()?)
+        } else {
+            None
         };
         // A sum beyond the largest double is infinite, and stays so whatever finite numbers follow.
         if both.is_none() || self.exact.is_none() {
@@ -195,9 +196,10 @@ impl FloatingTotal {
             return Number::Decimal(part_of(exact, rows)).to_f64();
         }
         let corrected = self.sum - self.lost;
-        let total = match corrected.is_nan() && self.simple.is_infinite() {
-            true => self.simple,
-            false => corrected,
+        let total = if corrected.is_nan() && self.simple.is_infinite() {
+            self.simple
+        } else {
+            corrected
         };
         #[expect(clippy::cast_precision_loss, reason = "a count of rows beyond 2^53 is not reached")]
         let mean = total / rows.unwrap_or(1).max(1) as f64;

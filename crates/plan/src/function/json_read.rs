@@ -269,9 +269,12 @@ fn convert_native(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
         (T::Date | T::Time | T::Timestamp | T::Inet, Json::String(text)) => return read(LiteralKind::String, text),
         (T::Timestamp, Json::Number(text)) if is_whole(text) => return read(LiteralKind::Integer, text),
         (T::TimeUuid, Json::String(text)) => {
-            return read(LiteralKind::Uuid, text).map_err(|problem| match problem.starts_with("Unable to make UUID") {
-                true => format!("Unknown timeuuid representation: {text}"),
-                false => problem,
+            return read(LiteralKind::Uuid, text).map_err(|problem| {
+                if problem.starts_with("Unable to make UUID") {
+                    format!("Unknown timeuuid representation: {text}")
+                } else {
+                    problem
+                }
             });
         }
         (T::Uuid, Json::String(text)) => return read(LiteralKind::Uuid, text),

@@ -250,9 +250,10 @@ pub fn resolve(
     };
     let mut candidates = user;
     candidates.extend(native.unwrap_or_default());
-    match candidates.is_empty() {
-        true => Ok(None),
-        false => choose(&lower, candidates, arguments, receiver, None).map(Some),
+    if candidates.is_empty() {
+        Ok(None)
+    } else {
+        choose(&lower, candidates, arguments, receiver, None).map(Some)
     }
 }
 

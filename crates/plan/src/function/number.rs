@@ -237,9 +237,10 @@ pub(crate) fn float_text(value: f32) -> String {
 
 /// The shortest form of a number, or where that has one digit, the nearest of two digits.
 fn scientific(shortest: &str, of_two_digits: &str) -> String {
-    match shortest.contains('.') {
-        true => shortest.replace('e', "E"),
-        false => of_two_digits.replace('e', "E"),
+    if shortest.contains('.') {
+        shortest.replace('e', "E")
+    } else {
+        of_two_digits.replace('e', "E")
     }
 }
 

@@ -311,9 +311,10 @@ fn round(decimal: &types::Decimal) -> Result<types::Decimal, Problem> {
     let Some(unit) = ten_to(power) else {
         // More digits after the point than there are: less than a half.
         let bits = i64::try_from(decimal.unscaled.bits()).unwrap_or(i64::MAX);
-        return match decimal.scale > 0 && bits < power || bits == 0 {
-            true => Ok(whole(BigInt::ZERO)),
-            false => Err(format!("more than {DECIMAL_DIGITS_MAX} digits are needed")),
+        return if decimal.scale > 0 && bits < power || bits == 0 {
+            Ok(whole(BigInt::ZERO))
+        } else {
+            Err(format!("more than {DECIMAL_DIGITS_MAX} digits are needed"))
         };
     };
     if decimal.scale <= 0 {

@@ -174,9 +174,10 @@ pub(crate) fn floor(
 }
 
 fn refuse_negative(duration: Duration) -> Result<(), Problem> {
-    match duration.months < 0 || duration.days < 0 || duration.nanoseconds < 0 {
-        true => Err("Negative durations are not supported by the floor function".to_owned()),
-        false => Ok(()),
+    if duration.months < 0 || duration.days < 0 || duration.nanoseconds < 0 {
+        Err("Negative durations are not supported by the floor function".to_owned())
+    } else {
+        Ok(())
     }
 }
 

@@ -151,9 +151,10 @@ fn ten_to(power: i64) -> BigInt {
 /// The quotient, rounded down.
 fn floor(dividend: &BigInt, divisor: &BigInt) -> BigInt {
     let quotient = dividend / divisor;
-    match (dividend % divisor).is_negative() {
-        true => quotient - 1,
-        false => quotient,
+    if (dividend % divisor).is_negative() {
+        quotient - 1
+    } else {
+        quotient
     }
 }
 

@@ -171,22 +171,31 @@ impl Filter {
                 alternatives,
                 is_negated,
                 ..
-            } => match is_negated {
-                true => FilterTest::NotIn(alternatives.clone()),
-                false => FilterTest::In(alternatives.clone()),
-            },
+            } => {
+                if *is_negated {
+                    FilterTest::NotIn(alternatives.clone())
+                } else {
+                    FilterTest::In(alternatives.clone())
+                }
+            }
             Test::NotNull => FilterTest::NotNull,
             Test::Like(pattern) => FilterTest::Like(pattern.clone()),
             Test::Contains {
                 element, is_negated, ..
-            } => match is_negated {
-                true => FilterTest::NotContains(element.clone()),
-                false => FilterTest::Contains(element.clone()),
-            },
-            Test::ContainsKey { key, is_negated, .. } => match is_negated {
-                true => FilterTest::NotContainsKey(key.clone()),
-                false => FilterTest::ContainsKey(key.clone()),
-            },
+            } => {
+                if *is_negated {
+                    FilterTest::NotContains(element.clone())
+                } else {
+                    FilterTest::Contains(element.clone())
+                }
+            }
+            Test::ContainsKey { key, is_negated, .. } => {
+                if *is_negated {
+                    FilterTest::NotContainsKey(key.clone())
+                } else {
+                    FilterTest::ContainsKey(key.clone())
+                }
+            }
             Test::Element { key, value, .. } => FilterTest::Entry {
                 key: key.clone(),
                 value: value.clone(),

@@ -258,9 +258,10 @@ impl Expression {
                 {
                     return Ok(None);
                 }
-                let bytes = match is_ttl {
-                    true => row.ttl(*column).map(|ttl| ttl.to_be_bytes().to_vec()),
-                    false => row.timestamp(*column).map(|timestamp| timestamp.to_be_bytes().to_vec()),
+                let bytes = if *is_ttl {
+                    row.ttl(*column).map(|ttl| ttl.to_be_bytes().to_vec())
+                } else {
+                    row.timestamp(*column).map(|timestamp| timestamp.to_be_bytes().to_vec())
                 };
                 bytes.map(Cow::Owned)
             }
@@ -328,9 +329,10 @@ impl Expression {
 /// One of the two times of a cell, which are stored together.
 fn time_of(times: &[u8], is_ttl: bool) -> Option<Vec<u8>> {
     let (timestamp, ttl) = times.split_at_checked(size_of::<i64>())?;
-    match is_ttl {
-        false => (timestamp != NO_TIMESTAMP.to_be_bytes()).then(|| timestamp.to_vec()),
-        true => ttl.iter().any(|b| *b != 0).then(|| ttl.to_vec()),
+    if is_ttl {
+        ttl.iter().any(|b| *b != 0).then(|| ttl.to_vec())
+    } else {
+        (timestamp != NO_TIMESTAMP.to_be_bytes()).then(|| timestamp.to_vec())
     }
 }
 

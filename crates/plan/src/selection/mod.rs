@@ -226,9 +226,10 @@ impl Selection {
             json: is_json.then(|| columns.clone()),
         };
         Ok(Self {
-            columns: match is_json {
-                true => Arc::from([json_column()]),
-                false => columns.into(),
+            columns: if is_json {
+                Arc::from([json_column()])
+            } else {
+                columns.into()
             },
             kind: match positions {
                 _ if !aggregates.is_empty() => SelectionKind::Aggregate(Group {

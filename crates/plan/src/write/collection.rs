@@ -121,12 +121,13 @@ fn check_bound(column: &Column, operand: &Operand, value: &[u8]) -> Result<(), P
         preempt::point();
         bytes.is_ok_and(<[u8]>::is_empty)
     };
-    match elements.any(is_empty) {
-        true => Err(PlanError::Invalid(format!(
+    if elements.any(is_empty) {
+        Err(PlanError::Invalid(format!(
             "Invalid empty element in the value of list {}: null is not supported inside collections",
             column.name
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -222,13 +223,14 @@ pub(super) fn sum(addends: &[Addend], ctx: &BindContext<'_>) -> Result<Evaluated
             Evaluated::Value(v) => v.as_ref().try_into().map(i64::from_be_bytes),
         };
         let number = number.map_err(|_| PlanError::invalid("Expected 8 bytes to add to a counter"))?;
-        let number = match addend.is_negative {
-            false => number,
-            true => number.checked_neg().ok_or_else(|| {
+        let number = if addend.is_negative {
+            number.checked_neg().ok_or_else(|| {
                 PlanError::invalid(format!(
                     "The negation of {number} overflows supported counter precision (signed 8 bytes integer)"
                 ))
-            })?,
+            })?
+        } else {
+            number
         };
         sum = Some(sum.unwrap_or(0).wrapping_add(number));
     }

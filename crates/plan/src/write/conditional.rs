@@ -605,9 +605,10 @@ pub fn collect_lists(
                 LiveColumn::Complex(elements) => elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect(),
                 LiveColumn::Simple(cell) => vec![(Vec::new(), cell.value.to_vec())],
             };
-            match is_static {
-                true => lists.insert_static(name, id, elements),
-                false => lists.insert(name, id, elements),
+            if is_static {
+                lists.insert_static(name, id, elements)
+            } else {
+                lists.insert(name, id, elements)
             }
         }
     }

@@ -30,11 +30,12 @@ const WRITE_BYTES_MAX: usize = 256 << 20;
 /// # Errors
 /// When `bytes` are more.
 pub fn check_write_bytes(bytes: usize) -> Result<(), PlanError> {
-    match bytes <= WRITE_BYTES_MAX {
-        true => Ok(()),
-        false => Err(PlanError::invalid(format!(
+    if bytes <= WRITE_BYTES_MAX {
+        Ok(())
+    } else {
+        Err(PlanError::invalid(format!(
             "The statement writes more than {WRITE_BYTES_MAX} bytes to the rows that its IN relations name"
-        ))),
+        )))
     }
 }
 
@@ -162,11 +163,12 @@ impl WritePlan {
             _ => 1,
         };
         let product = partitions.saturating_mul(rows);
-        match rows == 1 || product <= ROWS_MAX {
-            true => Ok(()),
-            false => Err(PlanError::invalid(format!(
+        if rows == 1 || product <= ROWS_MAX {
+            Ok(())
+        } else {
+            Err(PlanError::invalid(format!(
                 "The IN relations name {partitions} partitions and {rows} rows in each, {product} in all, and at most {ROWS_MAX} are allowed"
-            ))),
+            )))
         }
     }
 

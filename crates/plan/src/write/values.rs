@@ -45,9 +45,10 @@ impl WritePlan {
             if let Evaluated::Value(value) = operand.eval(ctx)? {
                 f(
                     column,
-                    match is_element {
-                        true => WrittenValue::Element(&value),
-                        false => WrittenValue::Whole(&value),
+                    if is_element {
+                        WrittenValue::Element(&value)
+                    } else {
+                        WrittenValue::Whole(&value)
                     },
                 )?;
             }

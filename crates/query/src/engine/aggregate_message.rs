@@ -86,14 +86,15 @@ impl AggregateMessage {
             random: u64::from_le_bytes(reader.get_array()?),
         };
         let level = Consistency::from_number(u16::from_le_bytes(reader.get_array()?)).ok_or(Malformed)?;
-        match reader.rest().is_empty() {
-            true => Ok(Self {
+        if reader.rest().is_empty() {
+            Ok(Self {
                 schema,
                 plan,
                 run,
                 level,
-            }),
-            false => Err(Malformed),
+            })
+        } else {
+            Err(Malformed)
         }
     }
 }

@@ -97,9 +97,10 @@ impl Work for Aggregate {
             }
         }
         let stretch = Stretch {
-            rows: match select.selection.calls_user_functions {
-                true => rows_at_once(select),
-                false => STRETCH_ROWS,
+            rows: if select.selection.calls_user_functions {
+                rows_at_once(select)
+            } else {
+                STRETCH_ROWS
             },
             bytes: BLOCK_BYTES,
         };

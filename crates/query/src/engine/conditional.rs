@@ -154,9 +154,10 @@ impl Engine {
             let written = preempt::allowed(|| rows.timestamp_max(table));
             let decide = || {
                 let applied = conditional.applies(&rows);
-                let mutation = match applied {
-                    true => conditional.mutation(writes, &rows, timestamp, &self.clock)?,
-                    false => None,
+                let mutation = if applied {
+                    conditional.mutation(writes, &rows, timestamp, &self.clock)?
+                } else {
+                    None
                 };
                 Ok((mutation, conditional.answer(applied, &rows)))
             };

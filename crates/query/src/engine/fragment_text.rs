@@ -12,9 +12,10 @@ pub(super) fn tombstone_text(tombstone: Tombstone) -> String {
 }
 
 fn of_tombstone(tombstone: Tombstone) -> Value {
-    match tombstone.is_none() {
-        true => json!({}),
-        false => json!({"timestamp": tombstone.timestamp, "deletion_time": time(tombstone.deletion_time)}),
+    if tombstone.is_none() {
+        json!({})
+    } else {
+        json!({"timestamp": tombstone.timestamp, "deletion_time": time(tombstone.deletion_time)})
     }
 }
 

@@ -305,9 +305,8 @@ impl Fragments {
             // The row itself is read again, for a range tombstone may begin right after it.
             slice.start = Bound::before(&place.prefix);
         }
-        let partition = (self.token, &self.key[..]);
         self.source = Some(Reading {
-            read: source.read(&self.coordinator.own, &self.of, partition, slice, self.stretch),
+            read: source.read(&self.coordinator.own, &self.of, &self.key, slice, self.stretch),
             name: source.name,
             has_begun: false,
             open: None,

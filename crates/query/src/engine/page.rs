@@ -143,9 +143,10 @@ const ROWS_AT_ONCE_OF_FUNCTIONS: usize = 16;
 
 /// How many rows one step of a read takes at the most.
 pub(super) fn rows_at_once(plan: &SelectPlan) -> usize {
-    let rows = match plan.selection.calls_user_functions {
-        true => ROWS_AT_ONCE_OF_FUNCTIONS,
-        false => ROWS_AT_ONCE,
+    let rows = if plan.selection.calls_user_functions {
+        ROWS_AT_ONCE_OF_FUNCTIONS
+    } else {
+        ROWS_AT_ONCE
     };
     // Each row is tested by every filter.
     (rows / plan.restrictions.filters.len().max(1)).max(1)
@@ -298,9 +299,10 @@ impl<S: RowSink> Consumer<S> {
     }
 
     fn check_size(&self, bytes: usize) -> Result<(), QueryError> {
-        match bytes as u64 > self.limits.result_bytes {
-            true => Err(too_large(self.limits.result_bytes)),
-            false => Ok(()),
+        if bytes as u64 > self.limits.result_bytes {
+            Err(too_large(self.limits.result_bytes))
+        } else {
+            Ok(())
         }
     }
 
@@ -500,14 +502,13 @@ impl<S: RowSink> Consumer<S> {
             }
             self.met.0 += 1;
             self.partition_has_rows = true;
-            match is_kept {
-                true => self.row.clear_to_kept(),
-                false => {
-                    self.set_partition_columns(plan, ctx, block);
-                    is_kept = !plan.selection.needs_times;
-                    if is_kept {
-                        self.row.keep();
-                    }
+            if is_kept {
+                self.row.clear_to_kept()
+            } else {
+                self.set_partition_columns(plan, ctx, block);
+                is_kept = !plan.selection.needs_times;
+                if is_kept {
+                    self.row.keep();
                 }
             }
             for (c, value) in components(clustering).enumerate() {
@@ -597,9 +598,10 @@ impl<S: RowSink> Consumer<S> {
         for (f, alternatives) in plan.restrictions.filters.iter().zip(&self.alternatives) {
             if !f.passes(&self.row, ctx, alternatives)? {
                 self.tombstones.reject();
-                return Ok(match self.is_cut_short() {
-                    true => Flow::PageFull,
-                    false => Flow::Continue,
+                return Ok(if self.is_cut_short() {
+                    Flow::PageFull
+                } else {
+                    Flow::Continue
                 });
             }
         }
@@ -690,9 +692,10 @@ impl<S: RowSink> Consumer<S> {
         }
         let state = self.group.get_or_insert_with(|| plan.selection.new_group());
         plan.selection.accumulate(state, &self.row, ctx)?;
-        Ok(match plan.distinct {
-            true => Flow::SkipPartition,
-            false => Flow::Continue,
+        Ok(if plan.distinct {
+            Flow::SkipPartition
+        } else {
+            Flow::Continue
         })
     }
 
@@ -722,9 +725,10 @@ impl<S: RowSink> Consumer<S> {
         let (key, clustering) = self.last_row.clone();
         let is_same = key == next && self.per_partition_left > 0;
         self.in_partition = is_same;
-        self.position = match is_same {
-            true => Position::BehindRow { key, clustering },
-            false => Position::BehindPartition { key },
+        self.position = if is_same {
+            Position::BehindRow { key, clustering }
+        } else {
+            Position::BehindPartition { key }
         };
     }
 

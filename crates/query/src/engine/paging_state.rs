@@ -81,9 +81,10 @@ fn invalid() -> QueryError {
 impl PagingState {
     /// Refuses a state that another statement ended its page with.
     pub(super) fn check(&self, statement: impl FnOnce() -> u64) -> Result<(), QueryError> {
-        match self.statement == statement() {
-            true => Ok(()),
-            false => Err(invalid()),
+        if self.statement == statement() {
+            Ok(())
+        } else {
+            Err(invalid())
         }
     }
 

@@ -52,9 +52,10 @@ impl Patience {
 
     /// When the time is up, if the statement itself says how long it has.
     pub(crate) const fn own_deadline(&self) -> Deadline {
-        match self.is_own {
-            true => Deadline::at(self.deadline),
-            false => Deadline::USUAL,
+        if self.is_own {
+            Deadline::at(self.deadline)
+        } else {
+            Deadline::USUAL
         }
     }
 
@@ -71,9 +72,10 @@ impl Patience {
 
     /// Whether to continue.
     pub(crate) fn check(&self) -> Result<(), QueryError> {
-        match self.is_over.load(Ordering::Relaxed) || self.left().is_zero() {
-            false => Ok(()),
-            true => Err(self.timeout()),
+        if self.is_over.load(Ordering::Relaxed) || self.left().is_zero() {
+            Err(self.timeout())
+        } else {
+            Ok(())
         }
     }
 

@@ -44,9 +44,12 @@ impl Engine {
         loop {
             match self.point_in_memory(owner, select, run, (level, bytes_max)).await? {
                 InMemory::Page(page) => {
-                    trace::note(|| match owner == self.coordinator.context.shard_id() {
-                        true => "The row is in memory".to_owned(),
-                        false => format!("The row is in the memory of shard {}", owner.0),
+                    trace::note(|| {
+                        if owner == self.coordinator.context.shard_id() {
+                            "The row is in memory".to_owned()
+                        } else {
+                            format!("The row is in the memory of shard {}", owner.0)
+                        }
                     });
                     return Ok(Some(page));
                 }

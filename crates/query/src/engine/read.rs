@@ -240,12 +240,17 @@ impl Engine {
         }
         if is_point && !request.is_serial {
             let missed = request.missed.as_deref().filter(|_| is_first);
-            let page = match is_here {
-                true if missed.is_none() => self.point_anywhere(select, run, request).await?,
-                true => self.point_from_disk(select, run, level, missed).await?,
+            let page = if is_here {
+                if missed.is_none() {
+                    self.point_anywhere(select, run, request).await?
+                } else {
+                    self.point_from_disk(select, run, level, missed).await?
+                }
+            } else if is_first {
                 // What memory has was tried already.
-                false if is_first => self.point_from_disk(select, run, level, missed).await?,
-                false => None,
+                self.point_from_disk(select, run, level, missed).await?
+            } else {
+                None
             };
             if let Some(page) = page {
                 return Ok(page);
@@ -528,11 +533,7 @@ impl Engine {
                 .await;
         }
         let failure = |e| failure(&select.table, e);
-        let partition = self
-            .coordinator
-            .own
-            .partition(&select.table, (token, key))
-            .map_err(failure)?;
+        let partition = self.coordinator.own.partition(&select.table, key).map_err(failure)?;
         let has_many_slices = run.with(|ctx| consumer.slices(select, ctx))?.len() > 1;
         if has_many_slices && !partition.may_be_there().map_err(failure)? {
             consumer.leave_partition();
@@ -762,11 +763,12 @@ const PRODUCT_MAX: u64 = 10_000_000;
 /// some kilobytes would read for minutes.
 fn check_product(partitions: usize, slices: usize) -> Result<(), QueryError> {
     let product = (partitions as u64).saturating_mul(slices as u64);
-    match product <= PRODUCT_MAX {
-        true => Ok(()),
-        false => Err(QueryError::invalid(format!(
+    if product <= PRODUCT_MAX {
+        Ok(())
+    } else {
+        Err(QueryError::invalid(format!(
             "The IN relations name {partitions} partitions and {slices} ranges of rows in each, {product} in all, and at most {PRODUCT_MAX} are allowed"
-        ))),
+        )))
     }
 }
 

@@ -55,9 +55,10 @@ impl Engine {
             .map_err(QueryError::of_replicas)?
             .bypassing_cache(select.bypasses_cache)
             .with_row_memory(consumer.row_memory());
-        let read = match waited.is_zero() {
-            true => read,
-            false => read.within(self.coordinator.context.timeouts().read.saturating_sub(waited)),
+        let read = if waited.is_zero() {
+            read
+        } else {
+            read.within(self.coordinator.context.timeouts().read.saturating_sub(waited))
         };
         Ok(read.until(consumer.own_deadline()))
     }

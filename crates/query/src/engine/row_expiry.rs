@@ -159,9 +159,10 @@ impl Engine {
             slices: rows.iter().map(|row| ClusteringSlice::exactly(row)).collect(),
             reversed: false,
         };
-        let level = match planted::is_planted(Bug::UnconfirmedExpiry) {
-            true => Consistency::One,
-            false => Consistency::Quorum,
+        let level = if planted::is_planted(Bug::UnconfirmedExpiry) {
+            Consistency::One
+        } else {
+            Consistency::Quorum
         };
         let mut read = self.blocks(table, level, extent, clock)?;
         let mut deletions = Mutations::new();

@@ -355,9 +355,12 @@ impl Engine {
         let order = &plan.table.clustering_order;
         preempt::sort_by(&mut slices, |one, other| one.start.compare(order, &other.start));
         let are_static = slices.is_empty();
-        trace::note(|| match are_static {
-            true => "Reading lists of the static row for the write".to_owned(),
-            false => format!("Reading lists of the rows that the write names: {}", slices.len()),
+        trace::note(|| {
+            if are_static {
+                "Reading lists of the static row for the write".to_owned()
+            } else {
+                format!("Reading lists of the rows that the write names: {}", slices.len())
+            }
         });
         if are_static {
             slices.push(ClusteringSlice::all());

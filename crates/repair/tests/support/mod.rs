@@ -273,15 +273,17 @@ fn show_row(table: &Table, row: RowView<'_>, now: u32, head: &str, lines: &mut S
         }
     }
     if let Some(marker) = row.marker {
-        match marker.is_live(now) {
-            true => lines.push(format!("{head} inserted {marker:?}")),
-            false => lines.push(format!("{head} was inserted {}", marker.timestamp)),
+        if marker.is_live(now) {
+            lines.push(format!("{head} inserted {marker:?}"))
+        } else {
+            lines.push(format!("{head} was inserted {}", marker.timestamp))
         }
     }
     for (name, cell) in cells {
-        match cell.is_live(now) {
-            true => lines.push(format!("{head}{name} = {cell:02x?}")),
-            false => lines.push(format!("{head}{name} deleted {}", cell.timestamp)),
+        if cell.is_live(now) {
+            lines.push(format!("{head}{name} = {cell:02x?}"))
+        } else {
+            lines.push(format!("{head}{name} deleted {}", cell.timestamp))
         }
     }
 }

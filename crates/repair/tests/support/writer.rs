@@ -66,9 +66,10 @@ impl Writer<'_> {
     }
 
     fn deletion_time(&mut self) -> u32 {
-        match self.chance.one_in(3) {
-            true => self.now - 5_000,
-            false => self.now - 300,
+        if self.chance.one_in(3) {
+            self.now - 5_000
+        } else {
+            self.now - 300
         }
     }
 
@@ -129,9 +130,10 @@ impl Writer<'_> {
             let (ttl, expiry) = self.life();
             Liveness { timestamp, ttl, expiry }
         });
-        let tombstone = match !is_static && self.chance.one_in(6) {
-            true => self.tombstone(),
-            false => Tombstone::NONE,
+        let tombstone = if !is_static && self.chance.one_in(6) {
+            self.tombstone()
+        } else {
+            Tombstone::NONE
         };
         let kind = if is_static {
             ColumnKind::Static

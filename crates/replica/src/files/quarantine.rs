@@ -213,9 +213,10 @@ impl Shard {
             let moved = |e| format!("{error}; moving the sstable aside: {e}");
             let moved = sstable::quarantine(&descriptor, &error).map_err(moved)?;
             let all = sstable::quarantined(&dir).map_err(|e| e.to_string())?;
-            let failure = match error.is_disk_failure() {
-                true => DiskFailure::Io,
-                false => DiskFailure::Corruption,
+            let failure = if error.is_disk_failure() {
+                DiskFailure::Io
+            } else {
+                DiskFailure::Corruption
             };
             Ok(Some((failure, moved, all)))
         };

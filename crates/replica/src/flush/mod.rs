@@ -215,9 +215,10 @@ impl Shard {
     pub(crate) fn frozen_position(&self) -> commitlog::ReplayPosition {
         // This run's log may already have a note of a flush: a position after that note would cover writes that are not
         // replayed yet.
-        match self.replaying.get() {
-            true => commitlog::ReplayPosition::default(),
-            false => self.log.appended(),
+        if self.replaying.get() {
+            commitlog::ReplayPosition::default()
+        } else {
+            self.log.appended()
         }
     }
 
@@ -282,9 +283,10 @@ impl Shard {
             self.flush_what_is_frozen(store, tablet, cuts, origin).await?;
         }
         // It may have waited for its turn until others had what it had.
-        match tablet.is_succeeded.get() {
-            true => Box::pin(self.flush_heirs(store, tablet.range, origin)).await,
-            false => Ok(()),
+        if tablet.is_succeeded.get() {
+            Box::pin(self.flush_heirs(store, tablet.range, origin)).await
+        } else {
+            Ok(())
         }
     }
 
@@ -385,9 +387,10 @@ impl Shard {
         self.options.activity.flushed(&table, frozen.charged(), &readers, began);
         // Its memory is free from here, not only when the log has been synced.
         let position = frozen.position;
-        let tokens = match planted::is_planted(Bug::HeirDiscardsAll) {
-            true => tablet.range,
-            false => frozen.range,
+        let tokens = if planted::is_planted(Bug::HeirDiscardsAll) {
+            tablet.range
+        } else {
+            frozen.range
         };
         self.dirty.release(frozen.let_go());
         free(frozen.memtable);
@@ -756,9 +759,10 @@ impl Shard {
                 }
             }
             self.release_log().await;
-            match has_failed {
-                true => runtime::sleep(RETRY_DELAY).await,
-                false => changed.await,
+            if has_failed {
+                runtime::sleep(RETRY_DELAY).await
+            } else {
+                changed.await
             }
         }
     }

@@ -123,9 +123,10 @@ fn of_memtables(table: &Table, version: &Version, touched: &Touched, measured: &
         };
         for clustering in &touched.rows {
             let is_static = clustering.is_empty() && table.clustering().next().is_some();
-            let row = match is_static {
-                true => partition.static_row(),
-                false => partition.row(clustering),
+            let row = if is_static {
+                partition.static_row()
+            } else {
+                partition.row(clustering)
             };
             if let Some(row) = row.filter(|row| row.bytes_len() as u64 > bytes_min) {
                 let mut buffer = Vec::new();

@@ -189,9 +189,10 @@ impl MemtableSource {
     fn with_next<R>(&self, (token, key): (Token, &[u8]), f: impl FnOnce((Token, &[u8])) -> R) -> Option<R> {
         let range = self.range();
         let first = Token(range.after.0.saturating_add(1));
-        let from = match range.after == TokenRange::ALL.after || token >= first {
-            true => (token, key),
-            false => (first, &[][..]),
+        let from = if range.after == TokenRange::ALL.after || token >= first {
+            (token, key)
+        } else {
+            (first, &[][..])
         };
         self.with(|m| {
             let partition = m.partitions_from(from.0, from.1).next()?;
@@ -268,9 +269,9 @@ impl Version {
     ///
     /// # Errors
     /// When a file with its token is quarantined.
-    pub fn may_have(&self, token: Token, key: &[u8]) -> Result<bool, ReadError> {
+    pub fn may_have(&self, hash: KeyHash, key: &[u8]) -> Result<bool, ReadError> {
+        let token = hash.token();
         self.check_whole((token, token))?;
-        let hash = KeyHash::of(key);
         let in_files = || self.sstables.iter().any(|reader| reader.may_contain(hash));
         let in_memory = |memtable: MemtableSource| memtable.with(|memtable| memtable.partition(token, key).is_some());
         Ok(in_files() || memtables_of(self, token).any(in_memory))
@@ -280,9 +281,9 @@ impl Version {
 /// What to read of one partition.
 #[derive(Clone, Debug)]
 pub struct PartitionRead {
-    /// The partition's token.
-    pub token: Token,
-    /// Its serialised key.
+    /// The hash of `key`, which says its token.
+    pub hash: KeyHash,
+    /// The partition's serialised key.
     pub key: Vec<u8>,
     /// In clustering order and disjoint.
     pub slices: Vec<ClusteringSlice>,
@@ -295,6 +296,7 @@ pub struct PartitionRead {
 /// Reads slices of one partition, block by block.
 pub struct PartitionReader {
     table: Arc<Table>,
+    hash: KeyHash,
     token: Token,
     key: Vec<u8>,
     /// The slices to come, in reading order, last first.
@@ -315,7 +317,7 @@ impl PartitionReader {
     /// Reads of one version of a tablet.
     pub fn new(table: Arc<Table>, version: Rc<Version>, cache: Rc<ChunkCache>, read: PartitionRead) -> Self {
         let PartitionRead {
-            token,
+            hash,
             key,
             mut slices,
             reversed,
@@ -326,7 +328,8 @@ impl PartitionReader {
         }
         Self {
             table,
-            token,
+            hash,
+            token: hash.token(),
             key,
             slices,
             slice: None,
@@ -375,9 +378,8 @@ impl PartitionReader {
     async fn begin_slice(&mut self, slice: ClusteringSlice) -> Result<(), ReadError> {
         self.version.check_whole((self.token, self.token))?;
         self.feeds.clear();
-        let hash = KeyHash::of(&self.key);
         for reader in &self.version.sstables {
-            if !reader.may_contain(hash) {
+            if !reader.may_contain(self.hash) {
                 continue;
             }
             let limits = sstable::ReadLimits {
@@ -428,7 +430,7 @@ impl PartitionReader {
     /// of them.
     fn is_absent(&self) -> Result<bool, ReadError> {
         let is_begun = self.given.is_some() || !self.feeds.is_empty();
-        Ok(!is_begun && self.slices.len() > 1 && !self.version.may_have(self.token, &self.key)?)
+        Ok(!is_begun && self.slices.len() > 1 && !self.version.may_have(self.hash, &self.key)?)
     }
 
     /// The next merged block; None when every slice is read. `covered` of a block says where it ends: a block that ends
@@ -473,15 +475,18 @@ impl PartitionReader {
             let Some(mut block) = ready else { continue };
             self.head.complete(&self.table, &mut block);
             let is_last = self.slices.is_empty();
-            self.slice = block.covered.clone().map(|covered| match reversed {
-                true => ClusteringSlice {
-                    start: slice.start.clone(),
-                    end: covered,
-                },
-                false => ClusteringSlice {
-                    start: covered,
-                    end: slice.end.clone(),
-                },
+            self.slice = block.covered.clone().map(|covered| {
+                if reversed {
+                    ClusteringSlice {
+                        start: slice.start.clone(),
+                        end: covered,
+                    }
+                } else {
+                    ClusteringSlice {
+                        start: covered,
+                        end: slice.end.clone(),
+                    }
+                }
             });
             if block.covered.is_none() && !is_last {
                 block.covered = Some(if reversed {

@@ -105,7 +105,7 @@ impl PausedReaders {
         if kept.readers.is_empty() {
             return None;
         }
-        let numbers = kept.by_token.get(&(table.id, read.token))?;
+        let numbers = kept.by_token.get(&(table.id, read.hash.token()))?;
         let is_it = |n: &&u64| {
             let Paused { reader, last, .. } = &kept.readers[n];
             Arc::ptr_eq(&reader.table, table)

@@ -97,9 +97,10 @@ impl Version {
             return None;
         }
         let rows = self.rows.borrow();
-        let cached = match self.has_files {
-            true => self.cached(&rows, row, name),
-            false => Some(None),
+        let cached = if self.has_files {
+            self.cached(&rows, row, name)
+        } else {
+            Some(None)
         };
         probe::step(|| {
             let in_files = match (self.has_files, &cached) {
@@ -288,9 +289,10 @@ impl Version {
         // A long row is read in steps.
         let is_of_one_step = self.frozen.len() < MEMTABLES_MAX
             && !(table.layout.has_complex() && self.with_memtables(row, |sources| sources.have_long_row(clustering)));
-        let merged = match is_of_one_step {
-            true => self.read_memory(row, &mut name, |sources, cached| wanted.merge(sources, cached)),
-            false => None,
+        let merged = if is_of_one_step {
+            self.read_memory(row, &mut name, |sources, cached| wanted.merge(sources, cached))
+        } else {
+            None
         };
         if let Some(block) = merged {
             return Ok(block);
@@ -299,7 +301,7 @@ impl Version {
             return Ok(self.with_memtables(row, |sources| wanted.merge(sources, Some(&entry))));
         }
         let read = PartitionRead {
-            token,
+            hash,
             key: key.to_vec(),
             slices: vec![ClusteringSlice::exactly(clustering)],
             reversed: false,

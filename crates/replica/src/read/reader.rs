@@ -61,24 +61,23 @@ impl ShardReader {
         read: PartitionRead,
         options: ReadOptions,
     ) -> Option<Self> {
-        let tablet = store.tablet(read.token)?;
+        let tablet = store.tablet(read.hash.token())?;
         tablet.count_request();
         let version = tablet.version();
         let is_row = |read: &PartitionRead| matches!(&read.slices[..], [slice] if row_of(&table, slice).is_some());
-        let part = match !options.bypasses_cache && is_row(&read) {
-            true => Part::Row(NamedRow {
-                hash: KeyHash::of(&read.key),
+        let part = if !options.bypasses_cache && is_row(&read) {
+            Part::Row(NamedRow {
+                hash: read.hash,
                 table,
                 version,
                 read,
                 row_memory: options.row_memory,
-            }),
-            false => {
-                let cache = shard.cache_of_read(options.bypasses_cache);
-                let mut reader = PartitionReader::resumed(&shard.paused_readers, table, version, cache, read);
-                reader.set_row_memory(options.row_memory);
-                Part::Slices(tablet, Box::new(reader))
-            }
+            })
+        } else {
+            let cache = shard.cache_of_read(options.bypasses_cache);
+            let mut reader = PartitionReader::resumed(&shard.paused_readers, table, version, cache, read);
+            reader.set_row_memory(options.row_memory);
+            Part::Slices(tablet, Box::new(reader))
         };
         let shard = shard.clone();
         Some(Self { shard, part })

@@ -144,14 +144,16 @@ impl TabletScan {
         };
         // A file may have tokens of other tablets too: begin no earlier than the range does.
         let is_first = self.from.0 > range.after || range.after == TokenRange::ALL.after;
-        let from = match is_first {
-            true => self.from.clone(),
-            false => (Token(range.after.0 + 1), Vec::new()),
+        let from = if is_first {
+            self.from.clone()
+        } else {
+            (Token(range.after.0 + 1), Vec::new())
         };
         let (table, cache) = (self.table.clone(), self.cache.clone());
-        let version = match self.is_of_unrepaired {
-            true => version.unrepaired(),
-            false => version.clone(),
+        let version = if self.is_of_unrepaired {
+            version.unrepaired()
+        } else {
+            version.clone()
         };
         ScanReader::new(table, version, cache, range, from, self.limits).with_row_memory(self.row_memory.clone())
     }

@@ -166,12 +166,13 @@ impl Shard {
     }
 
     pub(crate) fn new_tablet(&self, table: &Table, range: TokenRange, sstables: &[Arc<Reader>]) -> Rc<Tablet> {
-        let its = sstables
-            .iter()
-            .filter(|reader| match planted::is_planted(Bug::HalvedFile) {
-                true => range.contains(reader.tokens().0),
-                false => range.overlaps(reader.tokens()),
-            });
+        let its = sstables.iter().filter(|reader| {
+            if planted::is_planted(Bug::HalvedFile) {
+                range.contains(reader.tokens().0)
+            } else {
+                range.overlaps(reader.tokens())
+            }
+        });
         let (kept, alarm) = (
             (self.row_cache_budget.clone(), self.paused_readers.clone()),
             self.alarm.clone(),
@@ -194,9 +195,10 @@ impl Shard {
         // They were of the previous tablets.
         store.set_cuts_ahead(None);
         let is_settled = store.leaving.borrow().is_empty() && store.arriving.borrow().is_empty();
-        let heirs = match keeps_shards && is_settled && !left.is_empty() {
-            true => self.succeed(store, &left, &arriving),
-            false => None,
+        let heirs = if keeps_shards && is_settled && !left.is_empty() {
+            self.succeed(store, &left, &arriving)
+        } else {
+            None
         };
         match heirs {
             Some(heirs) => {
@@ -241,9 +243,10 @@ impl Shard {
             *tablet.cuts_to_leave.borrow_mut() = Some(all_cuts.clone());
             self.hold_compactions(tablet).await;
             // Without this flush tablets have more of each other in memory, and that bug more to lose.
-            let flushed = match planted::is_planted(Bug::HeirDiscardsAll) {
-                true => Ok(()),
-                false => self.flush_leaving(store, tablet, cuts).await,
+            let flushed = if planted::is_planted(Bug::HeirDiscardsAll) {
+                Ok(())
+            } else {
+                self.flush_leaving(store, tablet, cuts).await
             };
             let prepared = match flushed {
                 Ok(()) => self.cut_sstables(store, tablet, cuts).await,
@@ -260,9 +263,10 @@ impl Shard {
         tablet: &Rc<Tablet>,
         cuts: &[TokenRange],
     ) -> Result<(), String> {
-        match planted::is_planted(Bug::UnflushedMove) {
-            true => Ok(()),
-            false => self.flush_cut(store, tablet, cuts, &Origin::Node).await,
+        if planted::is_planted(Bug::UnflushedMove) {
+            Ok(())
+        } else {
+            self.flush_cut(store, tablet, cuts, &Origin::Node).await
         }
     }
 
@@ -328,10 +332,11 @@ impl Shard {
         let done = self.trust_or_quarantine(store, tablet, reader, &task).await;
         task.end(&done);
         done?;
-        match tablet.has(reader) {
+        if tablet.has(reader) {
             // It can be read now: the next attempt cuts it.
-            true => Err(error),
-            false => Ok(()),
+            Err(error)
+        } else {
+            Ok(())
         }
     }
 
@@ -571,9 +576,10 @@ impl Shard {
 /// Those of the ranges that an sstable has tokens of.
 fn parts_of(reader: &Reader, cuts: &[TokenRange]) -> Vec<TokenRange> {
     let (first, last) = reader.tokens();
-    let tokens = match planted::is_planted(Bug::HalvedFile) {
-        true => (first, first),
-        false => (first, last),
+    let tokens = if planted::is_planted(Bug::HalvedFile) {
+        (first, first)
+    } else {
+        (first, last)
     };
     cuts.iter().copied().filter(|range| range.overlaps(tokens)).collect()
 }

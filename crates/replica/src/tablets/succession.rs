@@ -176,9 +176,10 @@ impl Shard {
             let logged = self.log.append_discard(&discard_of(&table, gap, position))?;
             logged.is_covered_by(mark);
         }
-        match has_some {
-            true => self.log.commit_since(mark).map(drop),
-            false => Ok(()),
+        if has_some {
+            self.log.commit_since(mark).map(drop)
+        } else {
+            Ok(())
         }
     }
 

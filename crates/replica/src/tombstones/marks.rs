@@ -166,10 +166,7 @@ impl RepairSet {
             && self.store.mark_losses.get() == self.mark_losses
             && !self.tablet.has_left()
             && !self.store.dropped.get();
-        match is_same {
-            true => Ok(()),
-            false => Err(MarkError::Changed),
-        }
+        if is_same { Ok(()) } else { Err(MarkError::Changed) }
     }
 
     /// Marks those of the sstables that are still there, then makes the record durable. To be called when all replicas
@@ -317,9 +314,10 @@ impl Shard {
     /// # Errors
     /// When the disk refuses.
     pub(crate) async fn forget_records(&self, store: &TableStore, range: TokenRange) -> Result<(), String> {
-        let tokens = match range.after == TokenRange::ALL.after {
-            true => (range.after, range.to),
-            false => (Token(range.after.0.saturating_add(1)), range.to),
+        let tokens = if range.after == TokenRange::ALL.after {
+            (range.after, range.to)
+        } else {
+            (Token(range.after.0.saturating_add(1)), range.to)
         };
         store.forget_marks(tokens);
         let dir = store.dir.clone();
@@ -349,9 +347,10 @@ pub(crate) fn recall(dir: &Path, cuts: &TableCuts, sstables: &[Arc<Reader>], hos
             after: record.after,
             to: record.to,
         };
-        match cuts.here.iter().any(|here| here.intersects(range)) {
-            true => kept.push(record),
-            false => sstable::remove_record(dir, &record).map_err(|e| e.to_string())?,
+        if cuts.here.iter().any(|here| here.intersects(range)) {
+            kept.push(record)
+        } else {
+            sstable::remove_record(dir, &record).map_err(|e| e.to_string())?
         }
     }
     for reader in sstables {

@@ -111,9 +111,10 @@ impl PurgeLimit {
             None | Some((TombstoneGcMode::Timeout, _)) => {
                 let before = now.saturating_sub(options.grace()).min(proposals_before);
                 let needs_repair = options.compaction.get("only_purge_repaired_tombstones");
-                let before = match needs_repair.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-                    true => before.min(hold.repaired),
-                    false => before,
+                let before = if needs_repair.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+                    before.min(hold.repaired)
+                } else {
+                    before
                 };
                 match options.grace() {
                     // A table without a grace period promises nothing about what a replica has missed.
@@ -123,12 +124,13 @@ impl PurgeLimit {
             }
             Some((TombstoneGcMode::Repair, delay)) => {
                 let before = now.saturating_sub(delay).min(proposals_before);
-                match planted::is_planted(Bug::EarlyWatermark) {
-                    true => with(
+                if planted::is_planted(Bug::EarlyWatermark) {
+                    with(
                         before.min(hold.watermark.saturating_add(WATERMARK_TOO_HIGH)),
                         Vec::new(),
-                    ),
-                    false => with(before.min(hold.watermark), Vec::new()),
+                    )
+                } else {
+                    with(before.min(hold.watermark), Vec::new())
                 }
             }
             Some((TombstoneGcMode::Immediate, _)) => with(now.min(proposals_before), Vec::new()),
@@ -143,9 +145,10 @@ impl Shard {
         let has_proposals = self
             .store(paxos_state_id(table.id))
             .is_some_and(|states| states.with_leaving().iter().any(|tablet| !tablet.is_empty()));
-        match has_proposals && !planted::is_planted(Bug::EarlyPurge) {
-            true => now.saturating_sub(proposal_life(table) + CLOCKS_DIFFER),
-            false => u32::MAX,
+        if has_proposals && !planted::is_planted(Bug::EarlyPurge) {
+            now.saturating_sub(proposal_life(table) + CLOCKS_DIFFER)
+        } else {
+            u32::MAX
         }
     }
 

@@ -67,10 +67,7 @@ impl RepairedRanges {
             until = until.min(*second);
             after = known.to;
         }
-        match after >= range.to {
-            true => until,
-            false => 0,
-        }
+        if after >= range.to { until } else { 0 }
     }
 }
 
@@ -134,9 +131,10 @@ impl TableStore {
         self.repaired.borrow_mut().note(range, repaired.until);
         self.compared.borrow_mut().note(range, repaired.compared);
         let mut changes = self.repaired_changes.borrow_mut();
-        match changes.len() < CHANGES_MAX {
-            true => changes.push(range),
-            false => *changes = vec![TokenRange::ALL],
+        if changes.len() < CHANGES_MAX {
+            changes.push(range)
+        } else {
+            *changes = vec![TokenRange::ALL]
         }
     }
 }

@@ -427,9 +427,10 @@ impl Tablet {
         };
         self.update(|version| {
             if !version.active.borrow().is_empty() {
-                let position = match planted::is_planted(Bug::FlushedWithWhatWasBefore) {
-                    true => after,
-                    false => before,
+                let position = if planted::is_planted(Bug::FlushedWithWhatWasBefore) {
+                    after
+                } else {
+                    before
                 };
                 let active = version.active.freeze();
                 let active = aside(active, self.first_segment.replace(0), position, numbers[0]);

@@ -14,7 +14,7 @@ use runtime::ShardId;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use test_node::{Options, Process};
 use types::CqlType;
-use types::token::token_of;
+use types::token::KeyHash;
 use uuid::Uuid;
 
 /// `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`
@@ -66,7 +66,7 @@ pub async fn replay(shard: &Rc<Shard>) {
 /// All of a partition, so many rows at once.
 pub fn whole(key: &[u8], rows: usize) -> PartitionRead {
     PartitionRead {
-        token: token_of(key),
+        hash: KeyHash::of(key),
         key: key.to_vec(),
         slices: vec![ClusteringSlice::all()],
         reversed: false,

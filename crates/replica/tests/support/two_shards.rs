@@ -64,9 +64,10 @@ pub fn mutation(k: u32, at: i64, is_deletion: bool) -> Vec<u8> {
         deletion_time: 1,
     };
     MutationBuilder::begin(&mut bytes, table.id, &k.to_be_bytes()).row(&[], |out| {
-        let (marker, tombstone) = match is_deletion {
-            true => (None, deletion),
-            false => (Some(marker), Tombstone::NONE),
+        let (marker, tombstone) = if is_deletion {
+            (None, deletion)
+        } else {
+            (Some(marker), Tombstone::NONE)
         };
         RowBuilder::begin(out, &table.layout, shared, marker, tombstone, false, 0);
     });

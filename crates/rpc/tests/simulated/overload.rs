@@ -210,9 +210,10 @@ fn a_request_that_comes_behind_its_deadline_does_not_run_whatever_held_it_up() {
             let mut cluster = Cluster::new(seed, &[1, 1], |_, _| {});
             assert!(cluster.echo(0, 1).is_ok());
             let (caller, called) = (cluster.ids[0], cluster.ids[1]);
-            match is_stopped {
-                true => cluster.simulation.pause_for(called, 30 * SECOND),
-                false => cluster.simulation.set_delay(caller, called, 3 * SECOND),
+            if is_stopped {
+                cluster.simulation.pause_for(called, 30 * SECOND)
+            } else {
+                cluster.simulation.set_delay(caller, called, 3 * SECOND)
             }
             assert_eq!(cluster.call(0, 1, COUNT, b"", SECOND / 2), timed_out(true));
             cluster.simulation.set_delay(caller, called, Duration::ZERO);

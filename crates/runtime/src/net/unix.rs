@@ -67,9 +67,10 @@ impl ReservedPath {
     /// As the system says.
     pub fn listen(self) -> io::Result<UnixListener> {
         socket::begin_to_listen(&self.socket, self.backlog)?;
-        let listener = match self.is_epoll {
-            true => ListenerInner::Epoll(Source::new(Arc::new(self.socket))?),
-            false => ListenerInner::Uring(uring_net::Listener::new(self.socket)),
+        let listener = if self.is_epoll {
+            ListenerInner::Epoll(Source::new(Arc::new(self.socket))?)
+        } else {
+            ListenerInner::Uring(uring_net::Listener::new(self.socket))
         };
         Ok(UnixListener {
             listener,

@@ -179,9 +179,10 @@ pub(super) fn aggregate_from_record(record: AggregateRecord) -> Result<UserAggre
 }
 
 fn check_names(keyspace: &str, name: &str, place: &str) -> Result<(), RecordError> {
-    match keyspace.is_empty() || name.is_empty() {
-        true => Err(RecordError::damaged(place, "its keyspace or name is missing")),
-        false => Ok(()),
+    if keyspace.is_empty() || name.is_empty() {
+        Err(RecordError::damaged(place, "its keyspace or name is missing"))
+    } else {
+        Ok(())
     }
 }
 

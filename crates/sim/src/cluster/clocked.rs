@@ -247,10 +247,11 @@ impl Clients {
         let partition = &mut partitions[p.unsigned_abs() as usize];
         let (promised, least) = read;
         let history = self.history.borrow();
-        let promised = match promised.weakened == history.weakened() {
-            true => promised,
+        let promised = if promised.weakened == history.weakened() {
+            promised
+        } else {
             // What was promised when it was sent may be lost since.
-            false => promised.and(partition.promised(self.layout.copies, &least, history.weakened())),
+            promised.and(partition.promised(self.layout.copies, &least, history.weakened()))
         };
         let least = Some(least).filter(|least| history.counts_read(least, promised.weakened));
         drop(history);

@@ -109,9 +109,10 @@ impl Conditional {
     /// Writes one row whatever it has. See [`Mix::Serial`].
     fn plan_update(&self, p: usize, c: usize) -> Planned {
         let (v, is_there) = (self.value(), self.seen.borrow()[p][c].is_some());
-        let text = match is_there {
-            true => format!("UPDATE k.l SET v = {v} WHERE p = {p} AND c = {c} IF EXISTS"),
-            false => format!("INSERT INTO k.l (p, c, v) VALUES ({p}, {c}, {v}) IF NOT EXISTS"),
+        let text = if is_there {
+            format!("UPDATE k.l SET v = {v} WHERE p = {p} AND c = {c} IF EXISTS")
+        } else {
+            format!("INSERT INTO k.l (p, c, v) VALUES ({p}, {c}, {v}) IF NOT EXISTS")
         };
         let mut planned = Planned {
             text,

@@ -591,9 +591,10 @@ impl History {
         let promised = self.copies.least(asked);
         let least = Some(promised).filter(|least| self.counts_read(least, span.weakened));
         // What was promised when it was sent may be lost since.
-        let floor = match span.weakened == self.weakened {
-            true => floor,
-            false => floor.min(self.floor(key, asked)),
+        let floor = if span.weakened == self.weakened {
+            floor
+        } else {
+            floor.min(self.floor(key, asked))
         };
         let is_truncated_meanwhile = self.is_truncated_meanwhile(key.0, span);
         let register = self.registers.entry(key).or_default();

@@ -151,9 +151,10 @@ impl Run<'_> {
         if self.outage.is_some() {
             return false;
         }
-        let kind = match self.scenario.faults.power_losses && self.chance.once_in(2) {
-            true => CrashKind::PowerLoss,
-            false => CrashKind::Kill,
+        let kind = if self.scenario.faults.power_losses && self.chance.once_in(2) {
+            CrashKind::PowerLoss
+        } else {
+            CrashKind::Kill
         };
         self.cluster.crash(node, kind);
         self.outage = Some(node);

@@ -493,9 +493,10 @@ impl RowDecoder {
         // A list that grows is copied in one step, so the first long column reserves memory for the others, too. A
         // damaged count is more than the bytes have.
         let count_max = usize::try_from(count).map_or(0, |count| count.min(r.left() / ELEMENT_BYTES_MIN));
-        let of_row = match count_max >= MANY_ELEMENTS && self.elements.is_empty() {
-            true => r.left() / ELEMENT_BYTES_USUAL,
-            false => 0,
+        let of_row = if count_max >= MANY_ELEMENTS && self.elements.is_empty() {
+            r.left() / ELEMENT_BYTES_USUAL
+        } else {
+            0
         };
         self.elements.reserve(count_max.max(of_row));
         for _ in 0..count {

@@ -357,9 +357,10 @@ impl CellWriter<'_> {
     #[inline]
     fn cell(&mut self, fixed_len: Option<usize>, cell: &Cell<'_>, path: Option<&[u8]>) -> Result<(), &'static str> {
         let is_expiring = !cell.dead && cell.ttl > 0;
-        let (ttl, deletion_time) = match is_expiring {
-            true => durable_expiry(cell.ttl, cell.deletion_time),
-            false => (0, cell.deletion_time),
+        let (ttl, deletion_time) = if is_expiring {
+            durable_expiry(cell.ttl, cell.deletion_time)
+        } else {
+            (0, cell.deletion_time)
         };
         let mut flags = 0;
         if cell.dead {

@@ -134,9 +134,10 @@ fn see_row(layout: &RowLayout, row: &RowView<'_>, see: &mut impl FnMut(Option<i6
     }
     let mut see_cell = |c: &mutation::Cell<'_>| {
         let expires = !c.dead && c.ttl > 0;
-        let (ttl, deletion_time) = match expires {
-            true => durable_expiry(c.ttl, c.deletion_time),
-            false => (0, c.deletion_time),
+        let (ttl, deletion_time) = if expires {
+            durable_expiry(c.ttl, c.deletion_time)
+        } else {
+            (0, c.deletion_time)
         };
         see(
             Some(c.timestamp),

@@ -78,9 +78,10 @@ impl FileHosts {
 
     fn encode(&self) -> String {
         let hosts: Vec<String> = self.0.iter().flatten().map(Uuid::to_string).collect();
-        match hosts.is_empty() {
-            true => String::new(),
-            false => format!("hosts {}\n", hosts.join(",")),
+        if hosts.is_empty() {
+            String::new()
+        } else {
+            format!("hosts {}\n", hosts.join(","))
         }
     }
 
@@ -246,14 +247,13 @@ pub fn mark_repaired(descriptor: &Descriptor, repaired_at: i64) -> Result<(), Er
         return Ok(());
     };
     let checksums_path = descriptor.path(Component::Checksums);
-    let own = match io::exists(&checksums_path) {
-        true => {
-            let bytes = io::read_all(&checksums_path)?;
-            let own = Checksums::decode(&bytes).map_err(|d| d.in_file(&checksums_path, 0))?;
-            own.check(Component::Statistics, &path, &before)?;
-            Some(own)
-        }
-        false => None,
+    let own = if io::exists(&checksums_path) {
+        let bytes = io::read_all(&checksums_path)?;
+        let own = Checksums::decode(&bytes).map_err(|d| d.in_file(&checksums_path, 0))?;
+        own.check(Component::Statistics, &path, &before)?;
+        Some(own)
+    } else {
+        None
     };
     let entry = |bytes: &[u8]| (Component::Statistics, bytes.len() as u64, crc32fast::hash(bytes));
     let with = |entries: &[(Component, u64, u32)]| {

@@ -227,9 +227,10 @@ impl Drop for Cleanup {
         };
         // Where it may be sealed, that is taken back durably first: else a power loss could leave a sealed one that
         // lacks files.
-        let removed = match self.may_be_sealed {
-            true => component::delete(&descriptor),
-            false => component::discard(&descriptor),
+        let removed = if self.may_be_sealed {
+            component::delete(&descriptor)
+        } else {
+            component::discard(&descriptor)
         };
         if let Err(e) = removed {
             log::warn!("leftover of an unfinished sstable: {e}");

@@ -502,9 +502,10 @@ pub fn without_deleted(table: &Table, block: &PartitionBlock) -> PartitionBlock 
     left.tombstone = block.tombstone;
     left.range_tombstones = block.range_tombstones.clone();
     let layout = &table.layout;
-    let shadow = |row: RowView<'_>, deletion: Tombstone, out: &mut Vec<u8>| match may_shadow(layout, row, deletion) {
-        true => shadow_row(layout, row, deletion, out),
-        false => {
+    let shadow = |row: RowView<'_>, deletion: Tombstone, out: &mut Vec<u8>| {
+        if may_shadow(layout, row, deletion) {
+            shadow_row(layout, row, deletion, out)
+        } else {
             out.extend_from_slice(row.bytes());
             true
         }

@@ -26,7 +26,7 @@ use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use streaming::{PART_BYTES, Pulled, Request, Source, StreamError};
 use tasks::Origin;
 use test_node::{Hosted, Machines, Options, Process};
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 use types::{CqlType, Token};
 use uuid::Uuid;
 
@@ -162,7 +162,7 @@ impl Local {
                 continue;
             };
             let read = PartitionRead {
-                token: token_of(&key),
+                hash: KeyHash::of(&key),
                 key: key.to_vec(),
                 slices: vec![ClusteringSlice::all()],
                 reversed: false,

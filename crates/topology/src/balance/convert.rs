@@ -135,9 +135,10 @@ impl Planner<'_> {
             return;
         }
         let has_nodes = here.len() == goal.len() && goal.iter().all(|replica| is_in(here, replica.node));
-        let attempt = match has_nodes {
-            true => self.change_shards(piece, goal),
-            false => self.relocate(piece, goal),
+        let attempt = if has_nodes {
+            self.change_shards(piece, goal)
+        } else {
+            self.relocate(piece, goal)
         };
         match attempt {
             Attempt::Begun | Attempt::NotYet => {}

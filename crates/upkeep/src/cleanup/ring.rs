@@ -174,9 +174,12 @@ async fn remember(note: &Path, mark: String) -> Result<(), String> {
 
 async fn forget(note: &Path) -> Result<(), String> {
     let note = note.to_owned();
-    runtime::offload(move || match fs::exists(&note) {
-        true => fs::remove_file(&note).map_err(|e| format!("{}: {e}", note.display())),
-        false => Ok(()),
+    runtime::offload(move || {
+        if fs::exists(&note) {
+            fs::remove_file(&note).map_err(|e| format!("{}: {e}", note.display()))
+        } else {
+            Ok(())
+        }
     })
     .await
 }

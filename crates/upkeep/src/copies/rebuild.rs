@@ -35,9 +35,10 @@ pub struct Rebuilt {
 /// # Errors
 /// A sentence.
 pub fn check_datacenter(view: &ClusterView, name: &str) -> Result<(), String> {
-    match view.topology.datacenters_of_data().contains(name) {
-        true => Ok(()),
-        false => Err(format!("there is no datacenter {name} with data")),
+    if view.topology.datacenters_of_data().contains(name) {
+        Ok(())
+    } else {
+        Err(format!("there is no datacenter {name} with data"))
     }
 }
 

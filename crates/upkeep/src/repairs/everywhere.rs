@@ -64,12 +64,13 @@ pub async fn repair_everywhere(
                 .with_view(|view| view.topology.has_ring_change());
             is_changing.then_some("ranges of the token ring are repaired when the change of its owners has ended")
         };
-        match left.failure.is_empty() {
-            true => task.set_waits(waits_for_ring().unwrap_or_default()),
-            false => task.set_waits(&format!(
+        if left.failure.is_empty() {
+            task.set_waits(waits_for_ring().unwrap_or_default())
+        } else {
+            task.set_waits(&format!(
                 "the last repair of a range failed, and is tried again: {}",
                 left.failure
-            )),
+            ))
         }
         let stands_still = runtime::now().saturating_duration_since(changed_at) >= STANDSTILL_MAX;
         if stands_still && !left.failure.is_empty() {

@@ -130,12 +130,13 @@ impl Known {
     /// What the row may say: of what was learned only that which is durable.
     pub(super) fn storable(&mut self, log: &Commitlog) -> Summary {
         let state = Summary::of(&self.state);
-        match self.is_durable(log) {
-            true => state,
-            false => Summary {
+        if self.is_durable(log) {
+            state
+        } else {
+            Summary {
                 committed: self.stored.committed,
                 ..state
-            },
+            }
         }
     }
 

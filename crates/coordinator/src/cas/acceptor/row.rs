@@ -159,17 +159,16 @@ impl Row {
             }
         });
         let mutation = Mutation::new(&buffers.row).expect("it was packed just now");
-        let logged = match known.beside.is_empty() {
-            true => shard.write_to(&self.tablet, token, &mutation)?,
-            false => {
-                let learned = known
-                    .beside
-                    .iter()
-                    .filter_map(|learned| Mutation::new(learned.value()?));
-                let learned = learned.map(|mutation| (Rc::clone(&self.base), token, mutation));
-                let row = (Rc::clone(&self.states), token, mutation);
-                shard.write_batch(&learned.chain([row]).collect::<Vec<_>>())?
-            }
+        let logged = if known.beside.is_empty() {
+            shard.write_to(&self.tablet, token, &mutation)?
+        } else {
+            let learned = known
+                .beside
+                .iter()
+                .filter_map(|learned| Mutation::new(learned.value()?));
+            let learned = learned.map(|mutation| (Rc::clone(&self.base), token, mutation));
+            let row = (Rc::clone(&self.states), token, mutation);
+            shard.write_batch(&learned.chain([row]).collect::<Vec<_>>())?
         };
         (known.changed_at, known.stored, known.is_row_lost) = (timestamp, says, false);
         known.row_at = Some(logged.into());

@@ -165,12 +165,11 @@ impl<'s> AcceptorStep<'s> {
         }
         let (learned_at, beside) = (known.learned_at, known.beside.len());
         let is_ready = !known.has_to_wait(log) || known.put_beside(before.proposal.as_ref());
-        let written = match is_ready {
-            true => self.acceptor.write(self.shard, &self.row, &self.entry, known),
-            false => {
-                known.state = before;
-                return Ok(Step::Wait(Wait::Sync));
-            }
+        let written = if is_ready {
+            self.acceptor.write(self.shard, &self.row, &self.entry, known)
+        } else {
+            known.state = before;
+            return Ok(Step::Wait(Wait::Sync));
         };
         let Err(error) = written else {
             return Ok(Step::Done(result));
@@ -207,9 +206,10 @@ impl<'s> AcceptorStep<'s> {
                 if promised.is_ok() {
                     self.entry.promised.set(ballot);
                 }
-                let until = match self.acceptor.is_settled_alone(log) {
-                    true => Until::Now,
-                    false => Until::Synced,
+                let until = if self.acceptor.is_settled_alone(log) {
+                    Until::Now
+                } else {
+                    Until::Synced
                 };
                 return Ok(Step::Done((answer(promised), until)));
             }
@@ -289,9 +289,10 @@ impl<'s> AcceptorStep<'s> {
                 mutation,
             };
             let Some(logged) = apply_at_once(self.shard, located, Origin::Local, self.stamp)? else {
-                return Ok(Step::Wait(match is_long_alone(&self.row.base, &mutation) {
-                    true => Wait::Applied(proposal.clone()),
-                    false => Wait::Room,
+                return Ok(Step::Wait(if is_long_alone(&self.row.base, &mutation) {
+                    Wait::Applied(proposal.clone())
+                } else {
+                    Wait::Room
                 }));
             };
             learned_at = Some(logged.into());
