@@ -1,8 +1,8 @@
 //! A crate depends only on crates of lower floors, and only `runtime` on the crates that reach the operating system.
 //!
 //! The floor of a crate is in its Cargo.toml: `[package.metadata.ceto] floor = N`. Crates under `[dev-dependencies]`
-//! follow the same rule, because tests are code that people read. A crate with `tests_only = true` is the exception: the
-//! tests of every floor may depend on it, and no crate depends on it but for its tests.
+//! follow the same rule, because tests are code that people read. A crate with `tests_only = true` is the exception:
+//! the tests of every floor may depend on it, and no crate depends on it but for its tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -125,10 +125,10 @@ async fn start(id: u64, air: &Rc<Air>) -> Consensus {
     started.unwrap_or_else(|error| panic!("a member does not start: {error}"))
 }
 
-/// The sender and the addressee of a message, by its header.
+/// The sender and the addressee of a message, by its header: after format, group, and number and nonce of the epoch.
 fn ends(message: &[u8]) -> Option<(u64, u64)> {
     let number = |at: usize| Some(u64::from_be_bytes(message.get(at..at + 8)?.try_into().ok()?));
-    Some((number(17)?, number(25)?))
+    Some((number(25)?, number(33)?))
 }
 
 /// Restarts members that no longer take part, as an operator does if nothing was lost. Returns how many.

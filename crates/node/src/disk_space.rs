@@ -3,8 +3,8 @@
 //! Lives on shard 0, sees the node. It reads the utilisation of the file systems of the data and the commitlog
 //! directory, four times a second while one of them is near a threshold ([`DiskLimits::look_after`]), and rarely
 //! otherwise. The fuller one counts. The cluster gets the level (`Cluster::set_disk_level`) and reports it to every
-//! node, this one too; what follows from it is decided there (`coordinator/src/context/disks.rs`). The first look comes before
-//! clients are let in.
+//! node, this one too; what follows from it is decided there (`coordinator/src/context/disks.rs`). The first look comes
+//! before clients are let in.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

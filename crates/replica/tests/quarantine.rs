@@ -18,7 +18,7 @@ use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use sstable::Component;
 use stdx::planted::{Bug, Planted};
-use test_node::{Hosted, Process};
+use test_node::{Hosted, Options, Process};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
@@ -49,12 +49,16 @@ fn open() -> (Rc<Shard>, Rc<TableStore>) {
 
 /// A node's start, with those tablets of the table.
 fn open_with(tablets: &[TokenRange]) -> (Rc<Shard>, Rc<TableStore>) {
+    open_as(tablets, options(1 << 20))
+}
+
+fn open_as(tablets: &[TokenRange], options: Options) -> (Rc<Shard>, Rc<TableStore>) {
     let table = table();
     let hosted = Hosted {
         table: table.clone(),
         tablets: vec![tablets.to_vec()],
     };
-    let shard = Process::start(options(1 << 20), vec![hosted]).open(ShardId(0));
+    let shard = Process::start(options, vec![hosted]).open(ShardId(0));
     let store = shard.store(table.id).expect("it was opened");
     (shard, store)
 }
@@ -334,7 +338,11 @@ fn a_generation_that_is_used_again_overwrites_nothing() {
     check(&mut simulation, node, ["missing", "missing", "missing", "row", "row"]);
     run(&mut simulation, node, || async {
         // As if the start had not looked among the damaged sstables for the largest generation.
-        let (shard, store) = open();
+        let options = Options {
+            generations: Some(Arc::new(sstable::Generations::above(1))),
+            ..options(1 << 20)
+        };
+        let (shard, store) = open_as(&[TokenRange::ALL], options);
         write(&shard, &store, &keys()[4], 30, false);
         flush(&shard, &store).await;
     });

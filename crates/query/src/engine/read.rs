@@ -223,6 +223,30 @@ impl Engine {
         }
     }
 
+    /// A point read that is done without a consumer. None: it is none, or has to be read in the general way.
+    async fn point_page<S: PageSink>(
+        self: &Rc<Self>,
+        select: &Arc<SelectPlan>,
+        run: &Execution,
+        request: &Request,
+        (is_here, is_first): (bool, bool),
+    ) -> Result<Option<Page<S>>, QueryError> {
+        // The flight of a point read has the node's timeout, and no trace.
+        let is_point = select.is_point() && (is_here || select.timeout.is_none() && Trace::current().is_none());
+        if !is_point || request.is_serial {
+            return Ok(None);
+        }
+        let missed = request.missed.as_deref().filter(|_| is_first);
+        if is_here && missed.is_none() {
+            self.point_anywhere(select, run, request).await
+        } else if is_here || is_first {
+            // What memory has was tried already.
+            self.point_from_disk(select, run, request.level, missed).await
+        } else {
+            Ok(None)
+        }
+    }
+
     async fn read_page<S: PageSink>(
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
@@ -233,28 +257,11 @@ impl Engine {
         let level = request.level;
         // While this is held, a change of where data is waits until the page is read.
         let view = self.coordinator.context.view();
-        // The flight of a point read has the node's timeout, and no trace.
-        let is_point = select.is_point() && (is_here || select.timeout.is_none() && Trace::current().is_none());
         if is_here {
             trace::note(|| format!("Reading on this node alone, which suffices for {level}"));
         }
-        if is_point && !request.is_serial {
-            let missed = request.missed.as_deref().filter(|_| is_first);
-            let page = if is_here {
-                if missed.is_none() {
-                    self.point_anywhere(select, run, request).await?
-                } else {
-                    self.point_from_disk(select, run, level, missed).await?
-                }
-            } else if is_first {
-                // What memory has was tried already.
-                self.point_from_disk(select, run, level, missed).await?
-            } else {
-                None
-            };
-            if let Some(page) = page {
-                return Ok(page);
-            }
+        if let Some(page) = self.point_page(select, run, request, (is_here, is_first)).await? {
+            return Ok(page);
         }
         let (mut consumer, _waiting) = self.consumer(select, run, request)?;
         if system_tables::kind(&select.table.keyspace).is_none() {
