@@ -3,9 +3,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::two_shards::*;
+use memtable::Memtable;
+use mutation::Mutation;
 use replica::{BlockLimits, Shard, TabletScan, TokenRange, WantedTable};
 use runtime::sim::{CrashKind, Simulation};
 use stdx::planted::{Bug, Planted};
@@ -130,6 +133,34 @@ fn what_is_in_memory_is_of_several_tablets_until_each_has_flushed_its_part() {
         assert!(rows.len() < local.rows().await.len(), "all rows are there again");
         until_flushed(shard).await;
         assert_eq!(local.rows().await, (0..KEYS).collect());
+    });
+}
+
+#[test]
+fn a_long_memtable_that_two_tablets_share_is_freed_when_both_have_flushed_it() {
+    on_node(|| async {
+        let local = Local::start(&ONE()).await;
+        let (shard, ranges) = (&local.shards[0], SPLIT());
+        let prepared = shard.prepare_to_leave(&store(shard), &ranges[0], &cuts(&ranges)).await;
+        prepared.expect("the disk works");
+        for k in 0..20_000_u32 {
+            let (bytes, token) = (mutation(k, 10, false), token_of(&k.to_be_bytes()));
+            let mutation = Mutation::new(&bytes).expect("a whole one");
+            let logged = shard.write(&store(shard), token, &mutation);
+            logged.expect("there is room").is_not_awaited();
+        }
+        step(shard, &ranges[0]).await;
+        let tablets = store(shard).tablets();
+        let shared = tablets.iter().map(|tablet| tablet.version().frozen[0].memtable.clone());
+        let shared: Vec<Arc<Memtable>> = shared.collect();
+        assert!(Arc::ptr_eq(&shared[0], &shared[1]), "each has a memtable of its own");
+        assert!(shared[0].bytes() > 1 << 20, "it is short: {} bytes", shared[0].bytes());
+        let memtable = Arc::downgrade(&shared[0]);
+        drop((shared, tablets));
+        until_flushed(shard).await;
+        runtime::sleep(Duration::from_secs(1)).await;
+        assert!(memtable.upgrade().is_none(), "it is kept though no tablet has it");
+        assert_eq!(memory(shard), 0);
     });
 }
 

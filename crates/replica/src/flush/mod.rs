@@ -392,8 +392,14 @@ impl Shard {
         } else {
             frozen.range
         };
-        self.dirty.release(frozen.let_go());
-        free(frozen.memtable);
+        // Of a memtable that several tablets have a part of, the last one gives the bytes back.
+        let bytes = frozen.let_go();
+        self.dirty.release(bytes);
+        if bytes > FREED_ASIDE_BYTES {
+            free_aside(frozen.memtable);
+        } else {
+            drop(frozen);
+        }
         self.forget_in_log(&table, tokens, position).await;
         self.compact_soon(store, tablet);
         Ok(())
@@ -768,11 +774,9 @@ impl Shard {
     }
 }
 
-/// Frees a flushed memtable. A reader that still has a long one must not be the last: it would free it in its poll.
-fn free(memtable: Arc<Memtable>) {
-    if memtable.bytes() <= FREED_ASIDE_BYTES {
-        return;
-    }
+/// Frees a flushed memtable of which no tablet has a part any more, when no reader has it either: the last reader would
+/// free it in its poll.
+fn free_aside(memtable: Arc<Memtable>) {
     drop(runtime::spawn_in(runtime::Group::BACKGROUND, async move {
         while Arc::strong_count(&memtable) > 1 {
             runtime::sleep(READERS_PERIOD).await;
