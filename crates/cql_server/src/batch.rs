@@ -75,12 +75,14 @@ impl Connection {
             let mut out = Vec::new();
             let (session, engine) = (&connection.session, &connection.server.engine);
             request.result_memory = conditional.then(|| session.front.memory.results.clone());
-            let reads = |(prepared, _): &(Rc<Prepared>, Execution)| matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads());
+            let reads = |(prepared, _): &(Rc<Prepared>, Execution)| {
+                matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads())
+            };
             let reserved = if !conditional && statements.iter().any(reads) {
-Some(session.reserve_answer(ROW_BYTES_FIRST, READ_BYTES).await)
-} else {
-None
-};
+                Some(session.reserve_answer(ROW_BYTES_FIRST, READ_BYTES).await)
+            } else {
+                None
+            };
             request.reservation = reserved.as_ref().map(|(_, memory)| Arc::clone(memory));
             let began = runtime::now();
             let _running = connection.note_running(Statements::batch(&statements), &reply, (came, began));

@@ -488,7 +488,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// UnitHashes by stretch, as many as fit.
+    /// Hashes of units by stretch, as many as fit.
     async fn exchange(&self, exchange: &Exchange) -> Result<Vec<u8>, Trouble> {
         let stretches: Vec<_> = exchange.stretches.iter().map(|one| (&one.from, &one.to)).collect();
         let gathered = self.side.gather(&stretches, EXCHANGE_BYTES_MAX).await?;

@@ -619,7 +619,8 @@ fn row_timestamp(table: &Table, row: RowView<'_>) -> i64 {
     let marker = row.marker.map_or(i64::MIN, |m| m.timestamp);
     let mut max = marker.max(row.tombstone.timestamp);
     if row.is_uniform() && !table.layout.has_complex() {
-        return max.max(row.timestamp);
+        let has_cells = row.values(&table.layout).next().is_some();
+        return if has_cells { max.max(row.timestamp) } else { max };
     }
     for (_, column) in row.columns(&table.layout) {
         max = max.max(match column {
