@@ -5,13 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{open_table, replay, shard, whole};
+use crate::support::{open_table, options, replay, shard, shard_with, whole};
+use commitlog::SyncMode;
 use mutation::row::Shared;
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::{DiskFailure, PartitionReader, Shard, TableStore, WantedTable};
 use runtime::StopPoint;
-use runtime::sim::{CrashKind, DiskErrors, NodeId, Simulation, Stop};
+use runtime::sim::{CrashKind, DiskErrors, FailedSync, NodeId, Simulation, Stop};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use test_node::Options;
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -405,5 +407,53 @@ fn a_long_memtable_is_not_freed_by_the_reader_that_has_it_last() {
         runtime::sleep(Duration::from_secs(1)).await;
         assert!(memtable.upgrade().is_none(), "it is kept though no reader has it");
         assert_eq!(rows(&shard, &store).await, 1_000);
+    });
+}
+
+#[test]
+fn no_half_of_a_batch_becomes_durable_after_its_log_failed_to_sync() {
+    async fn start() -> (Rc<Shard>, [Rc<TableStore>; 2]) {
+        let options = Options {
+            sync: SyncMode::Batch,
+            ..options(1 << 20)
+        };
+        let (shard, tables) = (shard_with(options, 0), ["t", "other"].map(table));
+        for table in &tables {
+            open_table(&shard, table, &[shard.token_range()]);
+        }
+        replay(&shard).await;
+        let stores = tables.map(|table| shard.store(table.id).expect("it was opened"));
+        (shard, stores)
+    }
+
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let is_ready = Rc::new(Cell::new(false));
+    let ready = is_ready.clone();
+    simulation.start(node, move |_| {
+        let is_ready = ready.clone();
+        Box::pin(async move {
+            let (shard, stores) = start().await;
+            let bytes = stores.each_ref().map(|store| insert(&store.table(), 1));
+            let mutations = bytes.each_ref().map(|b| Mutation::new(b).expect("a whole mutation"));
+            let [t, other] = stores.clone();
+            let [of_t, of_other] = mutations;
+            let batch = [(t, token_of(KEY), of_t), (other, token_of(KEY), of_other)];
+            let logged = shard.write_batch(&batch).expect("there is room");
+            shard.commit(&logged).expect("the kernel takes it");
+            is_ready.set(true);
+            runtime::sleep(Duration::from_millis(1)).await;
+            let flushed = shard.flush(&stores[0], &stores[0].tablets()[0]).await;
+            assert!(shard.log.trouble().is_some(), "a sync failed");
+            flushed.expect_err("the log may lose the batch");
+        })
+    });
+    assert!(simulation.run_until(HOUR, || is_ready.get()));
+    simulation.fail_sync_after(node, 0, FailedSync::Dropped);
+    assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+    simulation.crash(node, CrashKind::PowerLoss);
+    run(&mut simulation, node, || async {
+        let (shard, stores) = start().await;
+        assert_eq!([rows(&shard, &stores[0]).await, rows(&shard, &stores[1]).await], [0, 0]);
     });
 }

@@ -153,6 +153,22 @@ fn a_file_operation_that_fails_is_an_error_and_not_a_loss() {
     assert!(refused > 0, "no failure reached a client");
 }
 
+/// A table's part of a batch was flushed after the sync of its log had failed, and then the power was lost.
+#[test]
+fn a_batch_whose_log_failed_to_sync_counts_all_or_not_at_all_when_the_power_goes() {
+    let faults = Faults {
+        failing_operations: true,
+        ..POWER_LOSSES
+    };
+    let scenario = Scenario {
+        lives: 8,
+        operations: 5_000,
+        acknowledgements: 20,
+        ..scenario(2, BATCH, faults)
+    };
+    play(&scenario, [336_037]);
+}
+
 #[test]
 fn a_slow_disk_makes_a_node_slow_and_not_wrong() {
     play(

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::Discard;
+use commitlog::{Discard, LogError};
 use memtable::{Memtable, PartitionRef};
 use mutation::{ClusteringSlice, PartitionBlock};
 use runtime::{Instant, StopPoint};
@@ -349,7 +349,12 @@ impl Shard {
         let epoch = tablet.epoch.get();
         // A batch that is one record of the log counts all or not at all: no table's part of it may be durable before
         // the record is.
-        if !self.replaying.get() && (self.log.write().is_err() || self.log.sync().await.is_err()) {
+        if let Err(error) = self.sync_log().await {
+            // What is acknowledged is synced, and the log has it. What is not may be half of a batch.
+            if self.log.is_batch() {
+                return Err(error.to_string());
+            }
+            // A restart may find no more of what is acknowledged than what is flushed.
             log::warn!("{}.{} is flushed before its log is synced", table.keyspace, table.name);
         }
         let began = runtime::now();
@@ -403,6 +408,15 @@ impl Shard {
         self.forget_in_log(&table, tokens, position).await;
         self.compact_soon(store, tablet);
         Ok(())
+    }
+
+    /// Makes the log durable as far as it was written, unless it is being replayed.
+    async fn sync_log(&self) -> Result<(), LogError> {
+        if self.replaying.get() {
+            return Ok(());
+        }
+        self.log.write()?;
+        self.log.sync().await
     }
 
     /// Notes in the log that the writes of tokens up to a position are in sstables, and releases segments.
