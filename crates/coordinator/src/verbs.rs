@@ -15,7 +15,7 @@ use stdx::planted::{self, Bug};
 use crate::Coordinator;
 use crate::cas::Cas;
 use crate::cas::acceptor;
-use crate::cas::acceptor::Whom;
+use crate::cas::acceptor::PhaseCaller;
 use crate::cas::message::PaxosRequest;
 use crate::counter;
 use crate::fence::Stamp;
@@ -330,7 +330,7 @@ fn paxos(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> 
         Ok(request) => request,
         Err(e) => return malformed(e),
     };
-    let whom = || Whom::Peer(request.responder(), table);
+    let whom = || PhaseCaller::Peer(request.responder(), table);
     match acceptor::handle(&coordinator.cas, (table, key), &phase, stamp, whom) {
         None => Reply::Taken,
         Some(answering) => later(async move {

@@ -463,13 +463,7 @@ fn hints_that_wait_do_not_come_back_behind_a_truncation() {
     cluster.heal(&[2]);
     assert_eq!(cluster.truncate(1, Duration::ZERO), Ok(()));
     cluster.simulation.run_for(60 * SECOND);
-    let metrics = cluster
-        .local(0)
-        .coordinator
-        .hints
-        .kept()
-        .expect("it keeps hints")
-        .metrics();
+    let metrics = cluster.hint_metrics(0);
     assert_eq!(
         (metrics.written, metrics.replayed, metrics.waiting_bytes),
         (1, 0, 0),

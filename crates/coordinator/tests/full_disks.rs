@@ -58,7 +58,7 @@ fn own_rows(cluster: &mut Cluster, node: usize) -> usize {
 }
 
 fn hints(cluster: &Cluster, node: usize) -> (u64, u64) {
-    let metrics = cluster.local(node).coordinator.hints.kept().expect("kept").metrics();
+    let metrics = cluster.hint_metrics(node);
     (metrics.written, metrics.replayed)
 }
 

@@ -90,13 +90,7 @@ fn a_node_that_was_dead_has_everything_without_any_read_when_it_is_back() {
         for node in 0..3 {
             assert_eq!(has(&mut cluster, node), all(b"one"), "node {node} of {shards} shards");
         }
-        let metrics = cluster
-            .local(0)
-            .coordinator
-            .hints
-            .kept()
-            .expect("it keeps hints")
-            .metrics();
+        let metrics = cluster.hint_metrics(0);
         assert_eq!((metrics.written, metrics.replayed), (u64::from(KEYS), u64::from(KEYS)));
         assert_eq!(metrics.waiting_bytes, 0);
     }
@@ -271,13 +265,7 @@ fn hints_wait_while_their_node_is_down() {
     let mut cluster = Cluster::new(8, shape());
     write_without_node_2(&mut cluster, b"one");
     cluster.simulation.run_for(Duration::from_mins(10));
-    let metrics = cluster
-        .local(0)
-        .coordinator
-        .hints
-        .kept()
-        .expect("it keeps hints")
-        .metrics();
+    let metrics = cluster.hint_metrics(0);
     assert_eq!((metrics.replayed, metrics.dropped), (0, 0));
     assert!(metrics.waiting_bytes > 0);
 }

@@ -138,28 +138,8 @@ fn what_it_missed_is_hinted_and_it_gets_it_when_its_disk_has_room() {
         write(&mut cluster, 0, c, Consistency::Quorum).expect("two take it");
     }
     cluster.simulation.run_for(20 * SECOND);
-    assert_eq!(
-        cluster
-            .local(0)
-            .coordinator
-            .hints
-            .kept()
-            .expect("kept")
-            .metrics()
-            .written,
-        10
-    );
-    assert_eq!(
-        cluster
-            .local(0)
-            .coordinator
-            .hints
-            .kept()
-            .expect("kept")
-            .metrics()
-            .replayed,
-        0
-    );
+    assert_eq!(cluster.hint_metrics(0).written, 10);
+    assert_eq!(cluster.hint_metrics(0).replayed, 0);
     let full = cluster.id(2);
     cluster.simulation.set_disk_capacity(full, None);
     assert!(
@@ -167,17 +147,7 @@ fn what_it_missed_is_hinted_and_it_gets_it_when_its_disk_has_room() {
         "nobody writes to it, and it finds out all the same"
     );
     cluster.simulation.run_for(20 * SECOND);
-    assert_eq!(
-        cluster
-            .local(0)
-            .coordinator
-            .hints
-            .kept()
-            .expect("kept")
-            .metrics()
-            .replayed,
-        10
-    );
+    assert_eq!(cluster.hint_metrics(0).replayed, 10);
     assert_eq!(read(&mut cluster, 2, Consistency::One).len(), 11, "its own data");
     write(&mut cluster, 0, 20, Consistency::All).expect("all take it");
 }

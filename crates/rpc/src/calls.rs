@@ -86,7 +86,7 @@ impl Taker {
 enum Waiter {
     /// Nothing has asked for the result yet.
     #[default]
-    Nobody,
+    None,
     Task(Waker),
     Taker(Taker),
 }
@@ -203,7 +203,7 @@ impl Calls {
     }
 
     fn insert(&mut self, deadline: Instant, state: State, taker: Option<Taker>) -> Ticket {
-        let waiter = taker.map_or(Waiter::Nobody, Waiter::Taker);
+        let waiter = taker.map_or(Waiter::None, Waiter::Taker);
         if let Some(slot) = self.free.pop() {
             let entry = &mut self.entries[slot as usize];
             entry.deadline = deadline;
@@ -232,7 +232,7 @@ impl Calls {
     fn remove(&mut self, ticket: Ticket) -> Option<State> {
         let entry = self.entry(ticket)?;
         entry.generation = entry.generation.wrapping_add(1);
-        entry.waiter = Waiter::Nobody;
+        entry.waiter = Waiter::None;
         let state = std::mem::replace(&mut entry.state, State::Free);
         self.free.push(ticket.slot);
         match &state {
@@ -424,7 +424,7 @@ impl Calls {
         }
         match waiter {
             Waiter::Task(waker) => Some(Notice::Wake(waker)),
-            Waiter::Nobody | Waiter::Taker(_) => None,
+            Waiter::None | Waiter::Taker(_) => None,
         }
     }
 

@@ -360,7 +360,7 @@ impl Rpc {
         }
         let link = self.link(peer, shard, self.config.lane(purpose.verb));
         let counters = &link.counters;
-        let is_one_way = matches!(answer, AnswerTo::Nobody);
+        let is_one_way = matches!(answer, AnswerTo::OneWay);
         add(if is_one_way { &counters.one_way } else { &counters.calls }, 1);
         let ticket = link.begin(self, (purpose, deadline), (bytes, write), answer)?;
         Ok(ticket.map(|ticket| (link, ticket)))
@@ -422,7 +422,7 @@ impl Rpc {
     ) -> Result<(), RpcError> {
         let deadline = runtime::now() + timeout;
         let body = (body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&body));
-        self.begin((peer, shard), (verb.into(), deadline), body, AnswerTo::Nobody)
+        self.begin((peer, shard), (verb.into(), deadline), body, AnswerTo::OneWay)
             .map(drop)
     }
 

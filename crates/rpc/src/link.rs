@@ -44,7 +44,7 @@ enum Phase {
 /// The receiver of the answer to a request.
 pub(crate) enum AnswerTo {
     /// A one-way message has none.
-    Nobody,
+    OneWay,
     /// A task that polls the call.
     Task,
     Taker(Taker),
@@ -54,7 +54,7 @@ impl AnswerTo {
     fn taker(self) -> Option<Taker> {
         match self {
             Self::Taker(taker) => Some(taker),
-            Self::Nobody | Self::Task => None,
+            Self::OneWay | Self::Task => None,
         }
     }
 }
@@ -164,7 +164,7 @@ impl Link {
         let now = runtime::now();
         self.prepare(rpc, now)?;
         let mut calls = self.calls.borrow_mut();
-        let is_one_way = matches!(answer, AnswerTo::Nobody);
+        let is_one_way = matches!(answer, AnswerTo::OneWay);
         if let Phase::Connected { outbox, .. } = &*self.phase.borrow()
             && if is_one_way {
                 calls.may_pass(bytes, outbox.bytes())

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use topology::Replica;
 
 use crate::cas::Cas;
-use crate::cas::acceptor::{self, PhaseDone, Whom};
+use crate::cas::acceptor::{self, PhaseCaller, PhaseDone};
 use crate::cas::message::{PaxosAnswer, Phase};
 use crate::fence::Stamp;
 use crate::trace;
@@ -67,7 +67,7 @@ impl Partition<'_> {
             return sent.map_err(|error| taker.clone().phase_done(number, Err(error))).ok();
         }
         if ShardId(u32::from(replica.shard)) == cas.context.shard.id() {
-            let whom = || Whom::Leader(taker.clone(), number);
+            let whom = || PhaseCaller::Leader(taker.clone(), number);
             if let Some(answering) = acceptor::handle(cas, (table, key), phase, stamp, whom) {
                 tell_until(deadline, answering, taker.clone(), number);
             }

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use stdx::probe::Answered;
 use topology::{Acks, Consistency, Replica};
 
-use crate::cas::acceptor::{self, PhaseDone, Whom};
+use crate::cas::acceptor::{self, PhaseCaller, PhaseDone};
 use crate::cas::asking::{Outcome, Partition, decoded};
 use crate::cas::message::{PaxosAnswer, Phase};
 use crate::cas::{Cas, CasRequest};
@@ -265,7 +265,9 @@ impl Learning {
                 let timeout = self.deadline.saturating_duration_since(runtime::now());
                 let _ = rpc.send(&peer, shard, Verb::Paxos as u16, body, timeout);
             } else if ShardId(shard) == self.cas.context.shard.id() {
-                if let Some(pruning) = acceptor::handle(&self.cas, (table, &self.key), &phase, stamp, || Whom::Nobody) {
+                if let Some(pruning) =
+                    acceptor::handle(&self.cas, (table, &self.key), &phase, stamp, || PhaseCaller::None)
+                {
                     spawn(async move { drop(pruning.await) });
                 }
             } else {

@@ -13,7 +13,7 @@ use commitlog::{LogMark, LogPlace, ReplayPosition};
 use rpc::{RemoteError, Responder};
 use runtime::Signal;
 
-use crate::cas::acceptor::Whom;
+use crate::cas::acceptor::PhaseCaller;
 use crate::cas::message::PaxosAnswer;
 use crate::service::ReplicaError;
 use crate::verbs::remote;
@@ -28,7 +28,7 @@ pub(crate) enum Acknowledgement {
     /// Another node.
     Peer(Responder),
     /// The leader that made an acceptor learn a decision.
-    Learned(Whom),
+    Learned(PhaseCaller),
 }
 
 impl Acknowledgement {

@@ -580,6 +580,12 @@ impl Local {
 }
 
 impl Cluster {
+    /// What a node counts of the hints that it keeps.
+    pub fn hint_metrics(&self, node: usize) -> hints::Metrics {
+        let hints = self.local(node).coordinator.hints.kept();
+        hints.expect("it keeps hints").metrics()
+    }
+
     /// A cluster whose nodes all run and know each other as alive.
     pub fn new(seed: u64, shape: Shape) -> Self {
         let mut machines = Machines::new(seed);

@@ -82,7 +82,7 @@ fn a_caller_that_does_not_take_its_answers_is_not_read_and_others_are_answered()
         assert!(served.outbox_bytes <= (1 << 20) + (201 << 10), "{served:?}");
         assert!(
             served.requests < 50,
-            "a node runs requests whose answers nobody takes: {served:?}"
+            "a node runs more requests although its answers are not read: {served:?}"
         );
         assert_eq!(cluster.echo(2, 1), Ok(b"hello".to_vec()));
         cluster.simulation.set_link_up(cluster.ids[1], cluster.ids[0], true);
@@ -110,7 +110,7 @@ fn what_comes_too_late_is_not_run() {
         results
     });
     assert_eq!(results, vec![timed_out(true); 5]);
-    assert_eq!(cluster.service(1).ran.get(), 2, "requests ran though nobody waited");
+    assert_eq!(cluster.service(1).ran.get(), 2, "requests ran after their deadline");
     assert_eq!(cluster.rpc(1).served_metrics()[0].expired, 5);
 }
 

@@ -48,7 +48,7 @@ pub(crate) mod promises;
 mod row;
 mod steps;
 
-pub(crate) use phases::{PhaseDone, Whom, handle, handle_from_beside};
+pub(crate) use phases::{PhaseCaller, PhaseDone, handle, handle_from_beside};
 pub use promises::Promises;
 pub use row::paxos_state_of;
 

@@ -38,22 +38,23 @@ pub(crate) trait PhaseDone {
 }
 
 /// The receiver of a phase's outcome.
-pub(crate) enum Whom {
+pub(crate) enum PhaseCaller {
     /// A leader on another node; the table is that of the phase.
     Peer(Responder, TableId),
     /// A leader on this shard, and the number that it asked with.
     Leader(Rc<dyn PhaseDone>, u32),
-    Nobody,
+    /// The outcome is not awaited.
+    None,
 }
 
-impl Whom {
+impl PhaseCaller {
     pub(crate) fn tell(self, outcome: Result<PaxosAnswer, ReplicaError>) {
         match self {
             Self::Peer(responder, table) => {
                 responder.answer(outcome.map(|answer| answer.encode(table)).map_err(remote));
             }
             Self::Leader(leader, number) => leader.phase_done(number, outcome.map_err(TargetError::from)),
-            Self::Nobody => {}
+            Self::None => {}
         }
     }
 }
@@ -68,7 +69,7 @@ pub(crate) fn handle(
     (table, key): (TableId, &[u8]),
     phase: &Phase<'_>,
     stamp: Stamp,
-    whom: impl FnOnce() -> Whom,
+    whom: impl FnOnce() -> PhaseCaller,
 ) -> Option<Answering> {
     trace::note(|| phase.activity());
     let (shard, acceptor) = (&cas.context.shard, &cas.acceptor);
@@ -311,7 +312,7 @@ impl Part {
 
 /// An answer that waits until what it speaks of is durable.
 struct Waiter {
-    whom: Whom,
+    whom: PhaseCaller,
     answer: PaxosAnswer,
 }
 
