@@ -17,7 +17,7 @@ from figures import figure
 OPERATIONS = 5_000
 PARTITIONS = 2_000
 FUNCTIONS = 45
-INSTRUCTIONS_MAX = {"write": 22_000, "read": 24_000, "conditional write": 75_000}
+INSTRUCTIONS_MAX = {"write": 20_000, "read": 22_500, "conditional write": 75_000}
 SMALL = {"connections": CONNECTIONS // 4, "partitions": PARTITIONS}
 
 
