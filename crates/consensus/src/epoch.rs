@@ -7,7 +7,7 @@ use std::str::FromStr;
 ///
 /// The number grows with each recovery. The nonce is drawn at random when a survivor is recovered, so two survivors
 /// that are recovered independently begin two epochs that differ, although both have the same number. Epochs of a group
-/// that was never recovered, and those that a release without nonces began, have the nonce 0.
+/// that was never recovered have the nonce 0.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Epoch {
     /// How often a majority was given up.

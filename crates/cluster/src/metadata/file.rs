@@ -134,7 +134,7 @@ pub(crate) fn read(bytes: &[u8], known: &Known) -> Result<Metadata, String> {
         None => {
             let found = bytes[..bytes.len().min(MAGIC.len())].escape_ascii();
             return Err(format!(
-                "the file begins with '{found}': expected '{}', the only format known here",
+                "the file begins with '{found}': expected '{}', the only format known here; if another release wrote it, start that release",
                 MAGIC.escape_ascii()
             ));
         }
@@ -460,7 +460,7 @@ mod tests {
             assert_eq!(
                 read(&bytes, &Known::everything()),
                 Err(format!(
-                    "the file begins with '{found}': expected 'CETOMET1', the only format known here"
+                    "the file begins with '{found}': expected 'CETOMET1', the only format known here; if another release wrote it, start that release"
                 ))
             );
         }
