@@ -354,7 +354,7 @@ fn end_turn(_: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
 }
 
 fn near(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    match coordinator.near.answer(request.body) {
+    match coordinator.near.answer(request.body, request.deadline) {
         Some(answer) => later(async move { Ok(answer.await) }),
         None => Reply::Err(RemoteError::failed(
             "this node does not do such work near its data".to_owned(),

@@ -301,7 +301,7 @@ impl NearWork {
         let Some(encoded) = &gathering.for_peers else {
             return Err(W::refused("the work is not for other nodes".to_owned()));
         };
-        let mut body = encode_request(W::KIND, encoded, timeout, &spans);
+        let mut body = encode_request(W::KIND, encoded, &spans);
         // The other node reads by its own view, at the request's level.
         Stamp::of_tables(view, std::iter::empty()).sign(&mut body);
         let answer = self

@@ -1,7 +1,7 @@
 //! What nodes say to each other about work near the data, as bytes.
 //!
 //! ```text
-//! request  u8 format 1, u8 kind of work, vint length and the work, u32 milliseconds to answer in,
+//! request  u8 format 1, u8 kind of work, vint length and the work,
 //!          vint count of spans: i64 after, i64 to, u8 0, or u8 1 and a place
 //! place    i64 token, vint length and key; u8 0, or inside that partition
 //!          u8 1 (2: it had rows), u8 side (0 before, 1 after), vint length and prefix
@@ -10,14 +10,14 @@
 //!          or u8 1 and an error
 //! ```
 //!
-//! Numbers are little endian. Work, what is found, and errors are packed by [`Work`]. A node that does not do the work,
-//! because it has another schema or does not know the kind, answers so, and the coordinator asks elsewhere, at last
-//! itself.
+//! Numbers are little endian. The header of the request says when the answer is due. Work, what is found, and errors
+//! are packed by [`Work`]. A node that does not do the work, because it has another schema or does not know the kind,
+//! answers so, and the coordinator asks elsewhere, at last itself.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use mutation::{Bound, BoundKind};
+use runtime::Instant;
 use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use topology::{Consistency, Unavailable};
@@ -87,11 +87,9 @@ pub(super) fn kind_of(body: &[u8]) -> Option<u8> {
 }
 
 /// A request for a step of work.
-pub fn encode_request(kind: u8, work: &[u8], timeout: Duration, spans: &[Span]) -> Vec<u8> {
+pub fn encode_request(kind: u8, work: &[u8], spans: &[Span]) -> Vec<u8> {
     let mut out = vec![REQUEST_FORMAT, kind];
     put_sized(&mut out, work);
-    let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-    out.extend_from_slice(&milliseconds.to_le_bytes());
     vint::put_unsigned(&mut out, spans.len() as u64);
     for span in spans {
         out.extend_from_slice(&span.after.0.to_le_bytes());
@@ -104,18 +102,17 @@ pub fn encode_request(kind: u8, work: &[u8], timeout: Duration, spans: &[Span]) 
     out
 }
 
-/// The work of such a request, its time, and its spans.
+/// The work of such a request, and its spans.
 ///
 /// # Errors
 /// When the bytes are something else.
-pub fn decode_request(body: &[u8]) -> Result<(&[u8], Duration, Vec<Span>), Malformed> {
+pub fn decode_request(body: &[u8]) -> Result<(&[u8], Vec<Span>), Malformed> {
     let reader = &mut Reader::new(body);
     if reader.get_u8()? != REQUEST_FORMAT {
         return Err(Malformed);
     }
     reader.get_u8()?;
     let work = reader.get_sized()?;
-    let milliseconds = u32::from_le_bytes(reader.get_array()?);
     let mut spans = Vec::new();
     for _ in 0..reader.get_vint()? {
         let (after, to) = (Token(le_i64(reader)?), Token(le_i64(reader)?));
@@ -126,26 +123,27 @@ pub fn decode_request(body: &[u8]) -> Result<(&[u8], Duration, Vec<Span>), Malfo
         spans.push(Span { after, to, place });
     }
     if reader.rest().is_empty() {
-        Ok((work, Duration::from_millis(u64::from(milliseconds)), spans))
+        Ok((work, spans))
     } else {
         Err(Malformed)
     }
 }
 
-/// Does a step that another node asks for; the answer to it.
-pub(super) async fn serve<W: Work>(context: &Context, body: &[u8]) -> Vec<u8> {
+/// Does a step that another node asks for by a deadline; the answer to it.
+pub(super) async fn serve<W: Work>(context: &Context, body: &[u8], deadline: Instant) -> Vec<u8> {
     let refused = |reason: String| {
         let mut out = vec![ANSWER_FORMAT, 1];
         W::put_error(&W::refused(reason), &mut out);
         out
     };
-    let Ok((work, timeout, spans)) = decode_request(body) else {
+    let Ok((work, spans)) = decode_request(body) else {
         return refused("expected a request for work near the data, format 1".to_owned());
     };
     let work = match W::decode(work) {
         Ok(work) => work,
         Err(reason) => return refused(reason),
     };
+    let timeout = deadline.saturating_duration_since(runtime::now());
     encode_answer(&step(context, &work, &spans, timeout).await, &work)
 }
 

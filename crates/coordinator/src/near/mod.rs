@@ -157,7 +157,7 @@ pub struct StepFound<F> {
 }
 
 /// Answers requests of other nodes for a kind of work.
-type Server = Box<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>>>>>;
+type Server = Box<dyn Fn(Vec<u8>, Instant) -> Pin<Box<dyn Future<Output = Vec<u8>>>>>;
 
 /// The work near the data that one shard has done by others, and does for them.
 pub struct NearWork {
@@ -203,16 +203,16 @@ impl NearWork {
 
     /// Has this shard do a kind of work for other nodes.
     pub fn serve<W: Work>(&self) {
-        let serve = |body: Vec<u8>| -> Pin<Box<dyn Future<Output = Vec<u8>>>> {
-            Box::pin(async move { message::serve::<W>(&Coordinator::local().context, &body).await })
+        let serve = |body: Vec<u8>, deadline: Instant| -> Pin<Box<dyn Future<Output = Vec<u8>>>> {
+            Box::pin(async move { message::serve::<W>(&Coordinator::local().context, &body, deadline).await })
         };
         self.servers.borrow_mut().insert(W::KIND, Box::new(serve));
     }
 
     /// The answer of this shard to a request of another node for work; None when it does not do such work.
-    pub(crate) fn answer(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
+    pub(crate) fn answer(&self, body: &[u8], deadline: Instant) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
         let kind = message::kind_of(body)?;
         let servers = self.servers.borrow();
-        servers.get(&kind).map(|serve| serve(body.to_vec()))
+        servers.get(&kind).map(|serve| serve(body.to_vec(), deadline))
     }
 }

@@ -1,7 +1,4 @@
 //! What the fuzzer needs of the engine: paging states and parts of aggregates to begin with, and the decoders.
-
-use std::time::Duration;
-
 use coordinator::near::{
     ResumePoint, Span, StepFound, Work, decode_answer, decode_request, encode_answer, encode_request,
 };
@@ -48,7 +45,7 @@ fn request() -> Vec<u8> {
         level: Consistency::Quorum,
     };
     let spans = [span(None), span(Some(place()))];
-    encode_request(Aggregate::KIND, &message.encode(), Duration::from_secs(5), &spans)
+    encode_request(Aggregate::KIND, &message.encode(), &spans)
 }
 
 fn execution() -> Execution {
@@ -144,8 +141,8 @@ pub fn read(bytes: &[u8]) {
             "a page ends, and the next one is another"
         );
     }
-    if let Ok((work, time, spans)) = decode_request(bytes) {
-        let written = encode_request(Aggregate::KIND, work, time, &spans);
+    if let Ok((work, spans)) = decode_request(bytes) {
+        let written = encode_request(Aggregate::KIND, work, &spans);
         let (again, ..) = decode_request(&written).expect("it was encoded");
         assert_eq!(again, work, "a request changes when it is written");
         if let Ok(message) = AggregateMessage::decode(work) {
