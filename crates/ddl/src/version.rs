@@ -182,6 +182,13 @@ fn digest_table(text: &mut String, table: &Table) {
         word(text, &column.name);
         text.push('\n');
     }
+    for index in &table.indexes {
+        text.push_str("index ");
+        word(text, &index.name);
+        word(text, &index.column);
+        let _ = write!(text, "{} {:?} {:?} ", index.id.0, index.part, index.kind);
+        words(text, index.options.iter());
+    }
     digest_options(text, &table.options);
 }
 

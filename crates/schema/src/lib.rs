@@ -8,6 +8,7 @@
 mod function;
 #[doc(hidden)]
 pub mod fuzz;
+mod index;
 mod layout;
 mod object;
 pub mod record;
@@ -17,6 +18,7 @@ mod text;
 mod tombstone_gc;
 
 pub use function::{Language, UserAggregate, UserFunction, signature};
+pub use index::{Index, IndexId, IndexKind, IndexPart};
 pub use layout::{
     CellLayout, ClusteringOrder, RowLayout, Successor, components, pad_with_nulls, push_component, push_null,
     split_component,

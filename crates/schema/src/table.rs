@@ -10,6 +10,7 @@ use types::{CqlType, UdtType, quote_identifier};
 use uuid::Uuid;
 
 use crate::function::{UserAggregate, UserFunction, signature};
+use crate::index::{Index, IndexId, IndexKind, IndexPart};
 use crate::layout::{ClusteringOrder, RowLayout};
 
 /// A table's identity, unchanged by ALTER and new at each CREATE.
@@ -228,6 +229,10 @@ pub struct Table {
     pub compact: Option<CompactStorage>,
     /// The regular column that says when the whole row expires; see [`Table::ttl_column`].
     pub row_ttl: Option<ColumnId>,
+    /// Its indexes by name.
+    pub indexes: Vec<Index>,
+    /// The number that the next index gets.
+    pub next_index_id: u32,
     /// Derived: widths of every column ever, by id.
     pub layout: Arc<RowLayout>,
     /// Derived: comparators of the clustering columns.
@@ -248,6 +253,8 @@ impl Table {
             options,
             compact: None,
             row_ttl: None,
+            indexes: Vec::new(),
+            next_index_id: 0,
             layout: Arc::default(),
             clustering_order: Arc::default(),
         };
@@ -357,8 +364,39 @@ impl Table {
         if let Some(c) = self.columns.iter_mut().find(|c| c.name == from) {
             c.name = to.to_owned();
         }
+        for index in self.indexes.iter_mut().filter(|index| index.column == from) {
+            index.column = to.to_owned();
+        }
         self.sort_columns();
         self.derive();
+    }
+
+    /// Adds an index and gives it the next id.
+    pub fn add_index(
+        &mut self,
+        name: &str,
+        (column, part): (&str, IndexPart),
+        kind: IndexKind,
+        options: BTreeMap<String, String>,
+    ) {
+        let id = IndexId(self.next_index_id);
+        self.next_index_id += 1;
+        let at = self.indexes.partition_point(|other| other.name.as_str() < name);
+        let (name, column) = (name.to_owned(), column.to_owned());
+        let index = Index {
+            id,
+            name,
+            column,
+            part,
+            kind,
+            options,
+        };
+        self.indexes.insert(at, index);
+    }
+
+    /// Removes the index of that name; its id stays taken.
+    pub fn drop_index(&mut self, name: &str) {
+        self.indexes.retain(|index| index.name != name);
     }
 
     fn sort_columns(&mut self) {

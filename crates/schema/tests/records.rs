@@ -15,8 +15,9 @@ use schema::record::{
     open_objects, seal_objects,
 };
 use schema::{
-    Change, Column, ColumnKind, CompactStorage, KeyspaceObject, Language, Object, ObjectKind, ObjectName, RateLimits,
-    Schema, Table, TableId, TableOptions, TabletOptions, TombstoneGc, TombstoneGcMode, UserAggregate, UserFunction,
+    Change, Column, ColumnKind, CompactStorage, IndexKind, IndexPart, KeyspaceObject, Language, Object, ObjectKind,
+    ObjectName, RateLimits, Schema, Table, TableId, TableOptions, TabletOptions, TombstoneGc, TombstoneGcMode,
+    UserAggregate, UserFunction,
 };
 use types::{CqlType, UdtType};
 use uuid::Uuid;
@@ -120,6 +121,11 @@ fn full_table() -> Table {
     table.compact = Some(CompactStorage::Dense);
     let timestamp = table.regulars().find(|c| c.cql_type == CqlType::Timestamp);
     table.row_ttl = timestamp.map(|c| c.id);
+    let ignoring_case = self::options(&[("case_sensitive", "false")]);
+    table.add_index("dropped", ("c0", IndexPart::Value), IndexKind::Legacy, BTreeMap::new());
+    table.drop_index("dropped");
+    table.add_index("t_s_idx", ("s", IndexPart::Value), IndexKind::Sai, ignoring_case);
+    table.add_index("t_c0_idx", ("c0", IndexPart::Value), IndexKind::Legacy, BTreeMap::new());
     table
 }
 

@@ -17,6 +17,7 @@ mod change;
 mod column;
 mod cql_type;
 mod function;
+mod index;
 mod keyspace;
 mod object;
 mod sealed;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use record::{Field, Message, OPTION, Of, Record, RecordError};
 
 use super::column::{self, COLUMN, ColumnRecord, DROPPED_COLUMN, DroppedColumnRecord};
+use super::index::{self, INDEX, IndexRecord};
 use super::{small, there, uuid};
+use crate::index::Index;
 use crate::table::{ColumnId, ColumnKind, CompactStorage, RateLimits, Table, TableId, TableOptions};
 use crate::tablet_options::TabletOptions;
 use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
@@ -46,6 +48,12 @@ pub struct TableRecord {
     /// The number of the column that says when a row expires.
     #[prost(uint32, optional, tag = "9")]
     pub row_ttl: Option<u32>,
+    /// Its indexes by name.
+    #[prost(message, repeated, tag = "10")]
+    pub indexes: Vec<IndexRecord>,
+    /// The number that the next index gets.
+    #[prost(uint32, tag = "11")]
+    pub next_index_id: u32,
 }
 
 /// Compact storage without clustering columns.
@@ -160,6 +168,8 @@ pub(super) static TABLE: Message = Message::new(
         Field::new(7, "options", Of::Record(&OPTIONS)),
         Field::new(8, "compact_storage", Of::U32),
         Field::new(9, "row_ttl", Of::U32),
+        Field::list(10, "indexes", Of::Record(&INDEX)),
+        Field::new(11, "next_index_id", Of::U32),
     ],
 )
 .titled(&[1, 2]);
@@ -239,6 +249,8 @@ pub(super) fn to_record(table: &Table) -> TableRecord {
             Some(CompactStorage::Dense) => COMPACT_DENSE,
         },
         row_ttl: table.row_ttl.map(|id| u32::from(id.0)),
+        indexes: table.indexes.iter().map(index::to_record).collect(),
+        next_index_id: table.next_index_id,
     }
 }
 
@@ -265,6 +277,13 @@ pub(super) fn from_record(record: TableRecord) -> Result<Table, RecordError> {
                 return Err(RecordError::damaged(at("compact_storage"), why));
             }
         },
+        indexes: (record
+            .indexes
+            .into_iter()
+            .map(index::from_record)
+            .collect::<Result<_, _>>())
+        .map_err(|e: RecordError| e.within(&name))?,
+        next_index_id: record.next_index_id,
         row_ttl: (record.row_ttl.map(|id| small(id, &at("row_ttl")).map(ColumnId))).transpose()?,
         keyspace: record.keyspace,
         name: record.name,
@@ -278,8 +297,32 @@ pub(super) fn from_record(record: TableRecord) -> Result<Table, RecordError> {
         let why = format!("no regular column with a type for it has the number {}", id.0);
         return Err(RecordError::damaged(at("row_ttl"), why));
     }
+    check_indexes(&table).map_err(|why| RecordError::damaged(at("indexes"), why))?;
     table.derive();
     Ok(table)
+}
+
+/// Ids of indexes name files: none is given twice, and none from `next_index_id` on was given yet.
+fn check_indexes(table: &Table) -> Result<(), String> {
+    let mut ids = BTreeSet::new();
+    for Index { id, name, column, .. } in &table.indexes {
+        if id.0 >= table.next_index_id {
+            return Err(format!(
+                "index {name} has id {}, and the next is {}",
+                id.0, table.next_index_id
+            ));
+        }
+        if !ids.insert(*id) {
+            return Err(format!("index {name} has id {}, which another one has", id.0));
+        }
+        if table.column(column).is_none() {
+            return Err(format!("index {name} is on column {column}, which is not there"));
+        }
+    }
+    let is_sorted = table.indexes.is_sorted_by(|a, b| a.name < b.name);
+    is_sorted
+        .then_some(())
+        .ok_or_else(|| "their names do not ascend".to_owned())
 }
 
 /// Column ids decide what stored rows mean: none is given twice, and none from `next_column_id` on was given yet.
