@@ -47,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     target_of("node", node::fuzz::seeds, node::fuzz::read),
     target_of("paxos", paxos::fuzz::seeds, paxos::fuzz::read),
     target_of("plan", cql_compiler::fuzz::plan_seeds, cql_compiler::fuzz::read_plan),
+    target_of("postings", postings::fuzz::seeds, postings::fuzz::read),
     target_of("query", query::fuzz::seeds, query::fuzz::read),
     Target {
         // Blocks are decompressed to 1 MiB at most, with zstd's tables.
