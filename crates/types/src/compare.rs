@@ -143,7 +143,7 @@ fn compare_lengths_then_bytes(a: &[u8], b: &[u8], len: usize) -> Ordering {
 
 /// Java's order of floats: bits as a number, negative ones reversed, all NaNs one and last.
 #[inline]
-const fn float_key(bytes: [u8; 4]) -> i32 {
+pub(crate) const fn float_key(bytes: [u8; 4]) -> i32 {
     let bits = i32::from_be_bytes(bytes);
     if bits & i32::MAX > 0x7f80_0000 {
         i32::MAX
@@ -153,7 +153,7 @@ const fn float_key(bytes: [u8; 4]) -> i32 {
 }
 
 #[inline]
-const fn double_key(bytes: [u8; 8]) -> i64 {
+pub(crate) const fn double_key(bytes: [u8; 8]) -> i64 {
     let bits = i64::from_be_bytes(bytes);
     if bits & i64::MAX > 0x7ff0_0000_0000_0000 {
         i64::MAX
@@ -164,7 +164,7 @@ const fn double_key(bytes: [u8; 8]) -> i64 {
 
 /// The two halves of a UUID: what holds its time and version, and the rest.
 #[inline]
-const fn uuid_halves(bytes: [u8; 16]) -> (u64, u64) {
+pub(crate) const fn uuid_halves(bytes: [u8; 16]) -> (u64, u64) {
     let bits = u128::from_be_bytes(bytes);
     #[expect(clippy::cast_possible_truncation, reason = "each half is used by itself")]
     ((bits >> 64) as u64, bits as u64)
@@ -172,13 +172,13 @@ const fn uuid_halves(bytes: [u8; 16]) -> (u64, u64) {
 
 /// The 60 bits of time, most significant first, then the four of version.
 #[inline]
-const fn time_then_version(high_half: u64) -> u64 {
+pub(crate) const fn time_then_version(high_half: u64) -> u64 {
     let (low, middle, version_and_high) = (high_half >> 32, (high_half >> 16) & 0xffff, high_half & 0xffff);
     (version_and_high << 52) | (middle << 36) | (low << 4) | (version_and_high >> 12)
 }
 
 #[inline]
-const fn time_uuid_key(bytes: [u8; 16]) -> (u64, u64) {
+pub(crate) const fn time_uuid_key(bytes: [u8; 16]) -> (u64, u64) {
     let (high, low) = uuid_halves(bytes);
     // Signed bytes compare as unsigned ones do once their sign bits are flipped.
     (time_then_version(high), low ^ 0x8080_8080_8080_8080)
@@ -193,7 +193,7 @@ const fn uuid_key(bytes: [u8; 16]) -> (u64, u64, u64) {
 
 /// The next element of a collection or tuple. Lengths beyond the end give what there is, so that damaged bytes still
 /// have one place in the order.
-fn split_element<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn split_element<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let Some((len, tail)) = rest.split_first_chunk::<4>() else {
         return Some(std::mem::take(rest));
     };
@@ -208,11 +208,11 @@ fn split_element<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// The next field of a tuple: those beyond the end are null.
-fn split_field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn split_field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     if rest.is_empty() { None } else { split_element(rest) }
 }
 
-fn split_vector_element<'a>(rest: &mut &'a [u8], element_len: Option<usize>) -> &'a [u8] {
+pub(crate) fn split_vector_element<'a>(rest: &mut &'a [u8], element_len: Option<usize>) -> &'a [u8] {
     let (header, len) = match element_len {
         Some(len) => (0, len.max(1)),
         None => match vint::get_unsigned(rest) {

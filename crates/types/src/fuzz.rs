@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 
-use crate::{CqlType, Duration, LiteralKind, partition_key_from_marshal_name, partition_key_marshal_name, sorted};
+use crate::{
+    CqlType, Duration, LiteralKind, partition_key_from_marshal_name, partition_key_marshal_name, sorted, term,
+};
 
 /// The first byte of an input chooses one of these, or by its top bit that the rest is a text.
 const TYPES: &[&str] = &[
@@ -136,6 +138,9 @@ pub fn read(bytes: &[u8]) {
 
 fn read_value(cql_type: &CqlType, bytes: &[u8]) {
     let comparator = cql_type.comparator();
+    let mut listed = Vec::new();
+    term::put_term(cql_type, bytes, &mut listed);
+    assert!(listed.len() <= term::TERM_MAX, "the term of a {cql_type} is too long");
     // Text for an error message, whatever the bytes are.
     let (_, unquoted) = (cql_type.format(bytes), cql_type.format_unquoted(bytes));
     let Ok(value) = cql_type.deserialize(bytes) else {

@@ -22,6 +22,7 @@ mod literal;
 mod marshal;
 mod numeric;
 pub mod sorted;
+pub mod term;
 pub mod timeuuid;
 pub mod token;
 mod type_cursor;

@@ -102,7 +102,7 @@ fn compare_magnitudes(a: &BigInt, a_scale: i32, b: &BigInt, b_scale: i32) -> Ord
 }
 
 /// Whole exponents `low` and `high` with 10^low <= number * 10^-scale <= 10^high.
-fn exponent_bounds(number: &BigInt, scale: i32) -> (i64, i64) {
+pub(crate) fn exponent_bounds(number: &BigInt, scale: i32) -> (i64, i64) {
     // log10(2) is 0.30102999566...; both bounds are on the safe side of it.
     let bits = i64::try_from(number.bits()).expect("a number in memory has less than 2^63 bits");
     let low = (bits - 1) * 30_102_999 / 100_000_000;
@@ -110,12 +110,12 @@ fn exponent_bounds(number: &BigInt, scale: i32) -> (i64, i64) {
     (low - i64::from(scale), high - i64::from(scale))
 }
 
-fn is_negative(bytes: &[u8]) -> bool {
+pub(crate) fn is_negative(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|first| *first >= 0x80)
 }
 
 /// Without the leading bytes that only repeat the sign.
-fn trim_sign(mut bytes: &[u8]) -> &[u8] {
+pub(crate) fn trim_sign(mut bytes: &[u8]) -> &[u8] {
     while let [first, second, ..] = bytes {
         let repeats = matches!((first, second), (0, ..0x80) | (0xff, 0x80..));
         if !repeats {

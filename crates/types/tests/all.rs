@@ -3,5 +3,6 @@
 mod names;
 mod order;
 mod properties;
+mod term;
 mod text;
 mod validation;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use num_bigint::BigInt;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use types::term::{TERM_MAX, put_term};
 use types::{CqlType, Decimal, Duration, LiteralKind, UdtType, Value, timeuuid};
 use uuid::Uuid;
 
@@ -184,6 +185,37 @@ fn a_value_survives_its_serialised_form() {
         if let Some(len) = of.fixed_len() {
             prop_assert_eq!(bytes.len(), len, "{} has its fixed length", of);
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn terms_are_in_the_order_of_values() {
+    let cases = any_type().prop_flat_map(|of| {
+        let value = any_value(&of).prop_map(|value| value.serialize());
+        (Just(of), prop::collection::vec(value, 2))
+    });
+    check(cases, 20_000, |(of, values)| {
+        let [a, b] = [&values[0], &values[1]].map(|value| {
+            let mut term = Vec::new();
+            put_term(&of, value, &mut term);
+            term
+        });
+        prop_assert_eq!(a.cmp(&b), of.compare(&values[0], &values[1]), "{}", of);
+        Ok(())
+    });
+}
+
+#[test]
+fn any_bytes_have_a_term() {
+    let cases = any_type().prop_flat_map(|of| {
+        let bytes = any_bytes(&of);
+        (Just(of), bytes)
+    });
+    check(cases, 5_000, |(of, bytes)| {
+        let mut term = Vec::new();
+        put_term(&of, &bytes, &mut term);
+        prop_assert!(term.len() <= TERM_MAX);
         Ok(())
     });
 }
