@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use schema::Table;
 use stdx::preempt;
+use types::like::is_like;
 use types::{CollectionIter, Comparator, CqlType, MapIter};
 
-use super::{Comparison, is_like};
+use super::Comparison;
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
 /// One condition on one column. Null on either side is not true.
@@ -78,7 +79,7 @@ pub(super) enum Test {
 #[derive(Clone, Debug)]
 pub struct Alternatives(Vec<Vec<u8>>);
 
-fn value<'v>(operand: &'v Operand, ctx: &BindContext<'v>) -> Result<Cow<'v, [u8]>, PlanError> {
+pub(super) fn value<'v>(operand: &'v Operand, ctx: &BindContext<'v>) -> Result<Cow<'v, [u8]>, PlanError> {
     let refuse = |what: &str| PlanError::Invalid(format!("Unsupported {what} value for a condition"));
     match operand.eval(ctx)? {
         Evaluated::Value(v) => Ok(v),

@@ -1,7 +1,8 @@
 //! LIKE: `%` matches any characters, `_` matches one, and `\` takes the meaning from the character after it.
 
 /// Whether a text, in UTF-8, is like the pattern.
-pub(crate) fn is_like(text: &[u8], pattern: &[u8]) -> bool {
+#[must_use]
+pub fn is_like(text: &[u8], pattern: &[u8]) -> bool {
     let (mut at, mut next) = (0, 0);
     // The pattern after the last `%`, and where in the text the next attempt to match it begins.
     let mut retry: Option<(usize, usize)> = None;
@@ -39,6 +40,25 @@ pub(crate) fn is_like(text: &[u8], pattern: &[u8]) -> bool {
     }
 }
 
+/// What every text begins with that is like the pattern, and whether only that text is.
+#[must_use]
+pub fn literal_prefix(pattern: &[u8]) -> (Vec<u8>, bool) {
+    let mut prefix = Vec::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        match (byte, behind.split_first()) {
+            (b'%' | b'_', _) => return (prefix, false),
+            (b'\\', Some((escaped, behind))) => {
+                prefix.push(*escaped);
+                rest = behind;
+            }
+            _ => prefix.push(*byte),
+        }
+    }
+    (prefix, true)
+}
+
 /// How many bytes the character at this place has.
 fn character(text: &[u8], at: usize) -> usize {
     let continues = |byte: &&u8| **byte & 0xC0 == 0x80;
@@ -48,6 +68,23 @@ fn character(text: &[u8], at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_pattern_begins_with_is_known() {
+        for (pattern, prefix, is_whole) in [
+            ("", "", true),
+            ("abc", "abc", true),
+            ("abc%", "abc", false),
+            ("%abc", "", false),
+            ("a_c", "a", false),
+            (r"a\%c%", "a%c", false),
+            (r"a\\b", r"a\b", true),
+            (r"a\", r"a\", true),
+        ] {
+            let expected = (prefix.as_bytes().to_vec(), is_whole);
+            assert_eq!(literal_prefix(pattern.as_bytes()), expected, "{pattern}");
+        }
+    }
 
     #[test]
     fn patterns_match_whole_texts() {
