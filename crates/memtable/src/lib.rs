@@ -14,14 +14,18 @@ mod arena;
 mod large;
 mod partition;
 mod rows;
+mod terms;
 mod tree;
 
 use std::sync::Arc;
 
+use mutation::candidates::{CandidatesFrom, FirstCandidates};
+use mutation::terms::IndexLookup;
 use mutation::{
     ClusteringSlice, Mutation, MutationItem, RangeTombstone, RangeTombstoneList, RowView, Tombstone, merge,
 };
-use schema::{ClusteringOrder, RowLayout, Table};
+use schema::{ClusteringOrder, IndexId, RowLayout, Table};
+use stdx::planted::{self, Bug};
 use types::Token;
 
 use arena::{Arena, Handle};
@@ -30,6 +34,7 @@ use large::{LargeRows, Stub, view};
 pub use partition::{PartitionRef, Rows};
 pub use rows::BLOCK_BYTES_MAX;
 use rows::{Blocks, Scratch, Store};
+use terms::MemtableTerms;
 use tree::Tree;
 
 /// What few partitions have: deletions and a static row.
@@ -57,6 +62,8 @@ pub struct Memtable {
     partitions: Vec<Partition>,
     large: LargeRows,
     scratch: Scratch,
+    /// What the table's indexes list of it; None where it has none.
+    terms: Option<Box<MemtableTerms>>,
     /// Bytes of block lists and extras, which live outside the arena.
     other_bytes: usize,
     rows: u64,
@@ -81,6 +88,7 @@ impl Memtable {
             partitions: Vec::new(),
             large: LargeRows::default(),
             scratch: Scratch::default(),
+            terms: None,
             other_bytes: 0,
             rows: 0,
             min_timestamp: i64::MAX,
@@ -88,9 +96,28 @@ impl Memtable {
     }
 
     /// Takes over the layout of an altered table; rows already here keep their meaning because column ids are stable.
+    /// Indexes that are new to it are taken over only while it is empty: see [`Memtable::has_index`].
     pub fn set_table(&mut self, table: &Table) {
         self.layout = table.layout.clone();
         self.order = table.clustering_order.clone();
+        if self.is_empty() {
+            self.terms = MemtableTerms::of(table);
+        } else if let Some(terms) = &mut self.terms {
+            terms.retain(table);
+        }
+    }
+
+    /// Whether it lists its rows for that index of its table. One that had rows when the index was created does not.
+    pub fn has_index(&self, id: IndexId) -> bool {
+        self.terms.as_ref().is_some_and(|terms| terms.has(id))
+    }
+
+    /// Offers the candidates that a query asks an index for, behind a place: rows that may have been overwritten since.
+    pub fn offer_candidates(&self, lookup: &IndexLookup, from: &CandidatesFrom, first: &mut FirstCandidates<'_>) {
+        if let Some(terms) = &self.terms {
+            let key_of = |number: u32| self.arena.get(self.partitions[number as usize].key);
+            terms.offer(lookup, from, key_of, first);
+        }
     }
 
     /// All memory held, in bytes.
@@ -104,7 +131,9 @@ impl Memtable {
     }
 
     fn overhead_bytes(&self) -> usize {
-        self.tree.bytes() + self.partitions.capacity() * size_of::<Partition>() + self.large.bytes() + self.other_bytes
+        let terms = self.terms.as_ref().map_or(0, |terms| terms.bytes());
+        let partitions = self.partitions.capacity() * size_of::<Partition>();
+        self.tree.bytes() + partitions + self.large.bytes() + self.other_bytes + terms
     }
 
     /// Whether nothing was written.
@@ -147,7 +176,7 @@ impl Memtable {
         }
         let handle = self.arena.allocate(key.len());
         self.arena.get_mut(handle).copy_from_slice(key);
-        let number = u32::try_from(self.partitions.len()).expect("fewer than 2^32 partitions");
+        let number = number_of(self.partitions.len());
         self.partitions.push(Partition {
             key: handle,
             rows: Blocks::None,
@@ -160,6 +189,9 @@ impl Memtable {
             ..
         } = self;
         tree.insert(token.0, number, |other| key < arena.get(partitions[other as usize].key));
+        if let Some(terms) = &mut self.terms {
+            terms.add_partition((token.0, number), key, &self.order);
+        }
         number
     }
 
@@ -168,8 +200,8 @@ impl Memtable {
         let number = self.find_or_insert(token, mutation.key) as usize;
         for item in mutation.items() {
             match item {
-                MutationItem::Row { clustering, row } => self.apply_row(number, clustering, row),
-                MutationItem::StaticRow(row) => self.apply_static_row(number, row),
+                MutationItem::Row { clustering, row } => self.apply_row((token, number), clustering, row),
+                MutationItem::StaticRow(row) => self.apply_static_row((token, number), row),
                 MutationItem::Partition(t) => self.apply_partition_tombstone(number, t),
                 MutationItem::Range(r) => self.apply_range(number, r),
             }
@@ -189,11 +221,12 @@ impl Memtable {
             for range in partition.range_tombstones() {
                 self.apply_range(number, range.clone());
             }
+            let place = (partition.token(), number);
             if let Some(row) = partition.static_row() {
-                self.apply_static_row(number, row.view(&mut buffer).bytes());
+                self.apply_static_row(place, row.view(&mut buffer).bytes());
             }
             for (key, row) in partition.rows(&ClusteringSlice::all(), false) {
-                self.apply_row(number, key, row.view(&mut buffer).bytes());
+                self.apply_row(place, key, row.view(&mut buffer).bytes());
             }
         }
     }
@@ -212,26 +245,29 @@ impl Memtable {
     }
 
     #[inline]
-    fn apply_row(&mut self, number: usize, clustering: &[u8], row: &[u8]) {
+    fn apply_row(&mut self, place: (Token, usize), clustering: &[u8], row: &[u8]) {
         let row = view(row);
         if !row.is_uniform() || self.layout.has_complex() {
-            return self.apply_mixed_row(number, clustering, row);
+            return self.apply_mixed_row(place, clustering, row);
         }
         self.min_timestamp = self.min_timestamp.min(row.timestamp);
-        self.put_row(number, clustering, row);
+        self.put_row(place, clustering, row);
     }
 
     /// A row whose parts may hide each other, or have other timestamps than the row.
     #[inline(never)]
-    fn apply_mixed_row(&mut self, number: usize, clustering: &[u8], row: RowView<'_>) {
+    fn apply_mixed_row(&mut self, place: (Token, usize), clustering: &[u8], row: RowView<'_>) {
         let mut settled = Vec::new();
         let row = settle(&self.layout, row, &mut settled);
         self.min_timestamp = self.min_timestamp.min(row.min_timestamp(&self.layout));
-        self.put_row(number, clustering, row);
+        self.put_row(place, clustering, row);
     }
 
     #[inline]
-    fn put_row(&mut self, number: usize, clustering: &[u8], view: RowView<'_>) {
+    fn put_row(&mut self, (token, number): (Token, usize), clustering: &[u8], view: RowView<'_>) {
+        if self.terms.is_some() {
+            self.list_row((token, number), clustering, view);
+        }
         let Self {
             layout,
             order,
@@ -258,17 +294,39 @@ impl Memtable {
         self.rows += u64::from(new);
     }
 
-    fn apply_static_row(&mut self, number: usize, row: &[u8]) {
+    /// Lists a row that is written under the terms of what is written.
+    #[inline(never)]
+    fn list_row(&mut self, (token, number): (Token, usize), clustering: &[u8], view: RowView<'_>) {
+        let (layout, order) = (&self.layout, &self.order);
+        if planted::is_planted(Bug::UnlistedOverwrite)
+            && self.partitions[number]
+                .rows
+                .find(&self.arena, order, clustering)
+                .is_some()
+        {
+            return;
+        }
+        if let Some(terms) = &mut self.terms {
+            terms.add_row((token.0, number_of(number)), (clustering, view), (layout, order));
+        }
+    }
+
+    fn apply_static_row(&mut self, (token, number): (Token, usize), row: &[u8]) {
         let have = self.extras(number).static_row;
         let Self {
             layout,
+            order,
             arena,
             large,
             scratch,
+            terms,
             ..
         } = self;
         let mut settled = Vec::new();
         let view = settle(layout, view(row), &mut settled);
+        if let Some(terms) = terms {
+            terms.add_static_row((token.0, number_of(number)), view, (layout, order));
+        }
         self.min_timestamp = self.min_timestamp.min(view.min_timestamp(layout));
         let mut merged = std::mem::take(&mut scratch.row);
         merged.clear();
@@ -339,6 +397,10 @@ impl Memtable {
     pub fn partitions(&self) -> impl Iterator<Item = PartitionRef<'_>> {
         self.partitions_from(Token(i64::MIN), &[])
     }
+}
+
+fn number_of(partition: usize) -> u32 {
+    u32::try_from(partition).expect("fewer than 2^32 partitions")
 }
 
 /// A row as it is stored: without what its own tombstones hide. Fragments of a large row are merged one by one, so one

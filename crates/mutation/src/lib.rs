@@ -9,6 +9,7 @@
 pub mod addressed;
 pub mod block;
 pub mod bound;
+pub mod candidates;
 pub mod compact;
 pub mod counting;
 pub mod cut;
@@ -22,6 +23,7 @@ pub mod packed;
 pub mod range_tombstones;
 pub mod row;
 pub mod stretch;
+pub mod terms;
 
 pub use addressed::{Addressed, Located};
 pub use block::{PartitionBlock, Span};

@@ -162,19 +162,7 @@ impl Row {
 
 /// Component `i` of a serialised partition key.
 pub fn key_component<'k>(table: &Table, key: &'k [u8], i: usize) -> Option<&'k [u8]> {
-    if table.partition_key().nth(1).is_none() {
-        return Some(key);
-    }
-    let mut rest = key;
-    for at in 0.. {
-        let (len, tail) = rest.split_first_chunk::<2>()?;
-        let (part, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
-        if at == i {
-            return Some(part);
-        }
-        rest = tail.get(1..)?;
-    }
-    None
+    schema::key_component(table.partition_key().nth(1).is_some(), key, i)
 }
 
 /// The place of the field that has this path in a multi-cell user-defined type.

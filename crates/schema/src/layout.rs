@@ -282,3 +282,20 @@ pub fn components(mut prefix: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
         Some(component)
     })
 }
+
+/// Component `i` of a serialised partition key, which has several components or is its only one.
+pub fn key_component(is_composite: bool, key: &[u8], i: usize) -> Option<&[u8]> {
+    if !is_composite {
+        return Some(key);
+    }
+    let mut rest = key;
+    for at in 0.. {
+        let (len, tail) = rest.split_first_chunk::<2>()?;
+        let (part, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+        if at == i {
+            return Some(part);
+        }
+        rest = tail.get(1..)?;
+    }
+    None
+}

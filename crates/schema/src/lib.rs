@@ -20,8 +20,8 @@ mod tombstone_gc;
 pub use function::{Language, UserAggregate, UserFunction, signature};
 pub use index::{Index, IndexId, IndexKind, IndexPart};
 pub use layout::{
-    CellLayout, ClusteringOrder, RowLayout, Successor, components, pad_with_nulls, push_component, push_null,
-    split_component,
+    CellLayout, ClusteringOrder, RowLayout, Successor, components, key_component, pad_with_nulls, push_component,
+    push_null, split_component,
 };
 pub use object::{Change, KeyspaceObject, Object, ObjectKind, ObjectName};
 pub use table::{

@@ -140,11 +140,19 @@ pub enum Bug {
     NothingWaitsForOneCopy,
     /// Deletions have the second that their client names.
     ClientDatesDeletions,
+    /// A row that a replica leaves out of what its index lists counts as one that it does not have.
+    SilentRowIsAbsent,
+    /// An index's file of an sstable lacks some of the rows.
+    LostPosting,
+    /// A memtable does not list what overwrites a row.
+    UnlistedOverwrite,
+    /// An index file that is built for an sstable lacks the end of it.
+    UnfinishedBuild,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 64] = [
+    pub const ALL: [Self; 68] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -209,6 +217,10 @@ impl Bug {
         Self::RepairOutrunsWrites,
         Self::NothingWaitsForOneCopy,
         Self::ClientDatesDeletions,
+        Self::SilentRowIsAbsent,
+        Self::LostPosting,
+        Self::UnlistedOverwrite,
+        Self::UnfinishedBuild,
     ];
 }
 

@@ -35,6 +35,16 @@ pub struct Shared {
 }
 
 impl<'b> RowBuilder<'b> {
+    /// Appends a row of nothing: no marker, no deletion, no cell.
+    pub fn put_empty(out: &mut Vec<u8>) {
+        let shared = Shared {
+            timestamp: 0,
+            ttl: 0,
+            expiry: 0,
+        };
+        RowBuilder::begin(out, &RowLayout::default(), shared, None, Tombstone::NONE, false, 0);
+    }
+
     /// Writes the header. `columns` is one more than the largest column id that will be given.
     #[inline]
     pub fn begin(
