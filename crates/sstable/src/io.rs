@@ -161,6 +161,11 @@ impl OutputFile {
         Ok(())
     }
 
+    /// Writes what is buffered, of a file that need not be durable.
+    pub(crate) fn close(mut self) -> Result<(), Error> {
+        self.flush()
+    }
+
     /// Writes what is buffered and makes the file durable.
     pub(crate) fn finish(mut self) -> Result<u64, Error> {
         self.flush()?;

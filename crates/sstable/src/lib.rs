@@ -19,6 +19,7 @@ mod error;
 pub mod fuzz;
 mod io;
 mod read;
+mod secondary;
 mod statistics;
 pub mod tool;
 mod write;
@@ -38,8 +39,10 @@ pub use directory::repaired::{
 pub use error::Error;
 pub use read::cache::ChunkCache;
 pub use read::cursor::PartitionCursor;
+
 pub use read::reader::{Meta, Reader};
 pub use read::scan::{BlockingScan, ScanCursor};
+pub use secondary::{IndexCursor, build_indexes};
 pub use statistics::Statistics;
 pub use statistics::histogram::{EstimatedHistogram, TombstoneHistogram};
 pub use write::large::{

@@ -17,6 +17,8 @@ pub(crate) enum Cut {
     Checked { chunk_len: u32, checksums: Vec<u32> },
     /// Plain bytes that nothing protects.
     Plain { chunk_len: u32 },
+    /// Pages, of which each ends with its checksum.
+    Sealed { chunk_len: u32 },
 }
 
 /// A file read by chunks.
@@ -50,7 +52,7 @@ impl Chunks {
                 }
                 file.len()
             }
-            Cut::Plain { .. } => file.len(),
+            Cut::Plain { .. } | Cut::Sealed { .. } => file.len(),
         };
         Ok(Self {
             file,
@@ -82,7 +84,7 @@ impl Chunks {
         match &self.cut {
             Cut::Compressed(info) => info.offsets.capacity() * 8,
             Cut::Checked { checksums, .. } => checksums.capacity() * 4,
-            Cut::Plain { .. } => 0,
+            Cut::Plain { .. } | Cut::Sealed { .. } => 0,
         }
     }
 
@@ -96,7 +98,7 @@ impl Chunks {
     pub(crate) fn chunk_len(&self) -> u64 {
         u64::from(match &self.cut {
             Cut::Compressed(info) => info.chunk_len,
-            Cut::Checked { chunk_len, .. } | Cut::Plain { chunk_len } => *chunk_len,
+            Cut::Checked { chunk_len, .. } | Cut::Plain { chunk_len } | Cut::Sealed { chunk_len } => *chunk_len,
         })
     }
 
@@ -143,6 +145,13 @@ impl Chunks {
             }
             Cut::Plain { .. } => {
                 out.extend_from_slice(raw);
+                Ok(())
+            }
+            Cut::Sealed { .. } => {
+                let Some(payload) = postings::check_page(raw) else {
+                    return Err(Error::damaged(self.path(), start, "a page with its checksum"));
+                };
+                out.extend_from_slice(payload);
                 Ok(())
             }
         }

@@ -17,6 +17,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::secondary::{index_suffix, is_unfinished_index};
+use schema::IndexId;
+
 use crate::directory::generation::Generation;
 use crate::directory::named;
 use crate::error::Error;
@@ -129,6 +132,11 @@ impl Descriptor {
     #[must_use]
     pub fn path(&self, component: Component) -> PathBuf {
         self.file(component.suffix())
+    }
+
+    /// The path of the file of one of the table's indexes.
+    pub(crate) fn index_path(&self, id: IndexId) -> PathBuf {
+        self.file(&index_suffix(id))
     }
 
     /// The list of components of an sstable that is not whole yet.
@@ -398,7 +406,8 @@ pub fn remove_unsealed(dir: &Path) -> Result<Unsealed, Error> {
     for ((generation, version), files) in sstables {
         let has = |component: Component| files.iter().any(|(_, suffix)| *suffix == component.suffix());
         if has(Component::Toc) {
-            let is_leftover = |suffix: &str| is_unsealed_toc(suffix) || suffix.ends_with(".mark");
+            let is_leftover =
+                |suffix: &str| is_unsealed_toc(suffix) || suffix.ends_with(".mark") || is_unfinished_index(suffix);
             removed.extend(
                 files
                     .iter()

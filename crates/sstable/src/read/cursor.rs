@@ -24,7 +24,7 @@ use crate::read::row_memory;
 
 /// The stretch of Data.db that has arrived and is not consumed: a chunk of the cache as long as one is enough, then a
 /// copy of several.
-struct CachedWindow {
+pub(crate) struct CachedWindow {
     bytes: Rc<Vec<u8>>,
     at: usize,
     /// Where `bytes` starts in the data.
@@ -34,7 +34,7 @@ struct CachedWindow {
 
 impl CachedWindow {
     /// An empty window at `position`; the chunk that holds it comes next.
-    fn new(position: u64, data: &Chunks) -> Self {
+    pub(crate) fn new(position: u64, data: &Chunks) -> Self {
         let next_chunk = position / data.chunk_len();
         let base = next_chunk * data.chunk_len();
         let at = usize::try_from(position - base).expect("inside a chunk");
@@ -46,7 +46,7 @@ impl CachedWindow {
         }
     }
 
-    fn seek(&mut self, position: u64, data: &Chunks) {
+    pub(crate) fn seek(&mut self, position: u64, data: &Chunks) {
         let held = self.base..self.base + self.bytes.len() as u64;
         if held.contains(&position) {
             self.at = usize::try_from(position - self.base).expect("inside the window");
@@ -56,22 +56,22 @@ impl CachedWindow {
     }
 
     #[inline]
-    fn rest(&self) -> &[u8] {
+    pub(crate) fn rest(&self) -> &[u8] {
         self.bytes.get(self.at..).unwrap_or(&[])
     }
 
     #[inline]
-    fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.base + self.at as u64
     }
 
     #[inline]
-    fn consume(&mut self, n: usize) {
+    pub(crate) fn consume(&mut self, n: usize) {
         self.at += n;
     }
 
     /// Makes the rest at least `n` bytes longer.
-    async fn fetch(&mut self, n: usize, data: &Chunks, cache: &ChunkCache) -> Result<(), Error> {
+    pub(crate) async fn fetch(&mut self, n: usize, data: &Chunks, cache: &ChunkCache) -> Result<(), Error> {
         let end = self
             .position()
             .saturating_add(self.rest().len() as u64)

@@ -31,6 +31,7 @@ use crate::read::cache::ChunkCache;
 use crate::read::cursor::PartitionCursor;
 use crate::read::filter::Filter;
 use crate::read::scan::{BlockingScan, ScanCursor};
+use crate::secondary::IndexFiles;
 use crate::statistics::Statistics;
 use crate::write::large::LargeData;
 use crate::write::writer::INDEX_PAGE;
@@ -214,6 +215,8 @@ pub struct Reader {
     pub(crate) data: Chunks,
     pub(crate) index: Chunks,
     components: Vec<Component>,
+    /// The files of the table's indexes.
+    pub(crate) indexes: IndexFiles,
     is_suspect: AtomicBool,
     /// The mark of a repair, milliseconds, where it is valid; else 0.
     repaired_at: AtomicI64,
@@ -500,6 +503,7 @@ impl Reader {
             data,
             index,
             components: small.listed.clone(),
+            indexes: IndexFiles::open(descriptor, table),
             is_suspect: AtomicBool::new(false),
             repaired_at: AtomicI64::new(0),
             opened: runtime::now(),
@@ -638,6 +642,7 @@ impl Reader {
     pub fn evict_from(&self, cache: &ChunkCache) {
         cache.forget(self.data.id());
         cache.forget(self.index.id());
+        self.indexes.each(|_, file| cache.forget(file.chunks.id()));
     }
 
     /// Prepares to read `slices` (sorted and disjoint) of a partition; None when it is not in the file.
@@ -765,7 +770,12 @@ impl Reader {
     }
 
     /// Position and promoted index of a partition.
-    async fn find(&self, cache: &ChunkCache, token: Token, key: &[u8]) -> Result<Option<(u64, IndexBytes)>, Error> {
+    pub(crate) async fn find(
+        &self,
+        cache: &ChunkCache,
+        token: Token,
+        key: &[u8],
+    ) -> Result<Option<(u64, IndexBytes)>, Error> {
         let Some(page) = self.summary.page_of(token, key) else {
             return Ok(None);
         };
@@ -828,7 +838,7 @@ impl Reader {
     }
 
     /// Where the first partition at or after (token, key) is; None when there is none.
-    async fn first_at(&self, cache: &ChunkCache, token: Token, key: &[u8]) -> Result<Option<u64>, Error> {
+    pub(crate) async fn first_at(&self, cache: &ChunkCache, token: Token, key: &[u8]) -> Result<Option<u64>, Error> {
         let mut page = self.summary.page_of(token, key).unwrap_or(0);
         while page < self.summary.samples.len() {
             let (start, end) = self.page(page);

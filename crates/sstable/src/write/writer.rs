@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::io::{self, OutputFile};
 use crate::read::filter::{self, Filter};
 use crate::read::reader::{Checksums, Meta};
+use crate::secondary::IndexWriters;
 use crate::statistics::Collector;
 use crate::write::large::{Finder, LargeData, LargeKind};
 
@@ -198,6 +199,7 @@ pub struct Writer {
     index: OutputFile,
     index_checksums: PageChecksums,
     promoted: PromotedWriter,
+    secondary: IndexWriters,
     filter: Option<Filter>,
     samples: Vec<Sample>,
     partitions: u64,
@@ -300,6 +302,7 @@ impl Writer {
         Ok(Self {
             filter: Filter::new(options.estimated_partitions, options.bloom_filter_fp_chance),
             encoder: Encoder::new(format),
+            secondary: IndexWriters::of_sstable(table, &descriptor),
             descriptor,
             table: table.clone(),
             options,
@@ -398,6 +401,7 @@ impl Writer {
             return Err(self.rejected("a partition that does not sort after the previous one"));
         }
         let start = self.data.position();
+        self.secondary.begin_partition(start);
         partition_header(key, block.tombstone, &mut self.data.pending).map_err(|e| self.rejected(e))?;
         if !block.tombstone.is_none() {
             self.collector.deletion(block.tombstone);
@@ -414,6 +418,9 @@ impl Writer {
                 .row(None, &row, layout, 0, &mut self.collector, &mut self.data.pending)
                 .map_err(|e| Error::rejected(self.data.file.path(), e))?;
             self.large.row(&self.table, key, &[], &row, self.data.position() - at);
+            if !self.secondary.is_empty() {
+                self.secondary.static_row(layout, key, row, at)?;
+            }
         }
         if let Some(filter) = &mut self.filter {
             filter.add(filter::hash(key));
@@ -467,6 +474,11 @@ impl Writer {
             let place = position..self.data.position() - partition.start;
             self.large
                 .row(&self.table, &partition.key, key, &row, place.end - place.start);
+            if !self.secondary.is_empty() {
+                self.secondary
+                    .row(&layout, &partition.key, (key, row), at)
+                    .map_err(Ok)?;
+            }
             let open = partition.open.as_ref().map(|(_, t)| *t);
             let widths = &self.encoder.format.widths;
             self.promoted
@@ -730,8 +742,10 @@ impl Writer {
         let name = descriptor.path(Component::Data).display().to_string();
         own.large = self.large.finish(&self.table, &name, written_at);
         small.push((Component::Checksums, own.encode()));
+        // They have their names before the sstable counts.
+        let secondary_len = self.secondary.finish()?;
         let small_len = seal(&descriptor, &small, &mut self.cleanup)?;
-        let all = file_len + index_len + small_len;
+        let all = file_len + index_len + secondary_len + small_len;
         Ok(Meta::new(
             &descriptor,
             statistics,
@@ -771,12 +785,6 @@ const PENDING_MAX: usize = 1 << 20;
 /// A packed row of nothing, for partitions without a static row in tables that have static columns.
 fn empty_row() -> Vec<u8> {
     let mut out = Vec::new();
-    let shared = mutation::row::Shared {
-        timestamp: 0,
-        ttl: 0,
-        expiry: 0,
-    };
-    let layout = schema::RowLayout::default();
-    mutation::RowBuilder::begin(&mut out, &layout, shared, None, Tombstone::NONE, false, 0);
+    mutation::RowBuilder::put_empty(&mut out);
     out
 }
