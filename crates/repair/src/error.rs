@@ -185,6 +185,7 @@ impl From<ReadError> for Trouble {
         match error {
             ReadError::Missing { .. } => Self::Missing(error.to_string()),
             ReadError::File(reason) | ReadError::NoRowMemory(reason) => Self::Read(reason),
+            ReadError::NoIndex | ReadError::NotIndexed { .. } => Self::Read(error.to_string()),
         }
     }
 }

@@ -4,6 +4,7 @@ mod aside;
 mod clock;
 mod cut_ahead;
 mod flush;
+mod indexed;
 mod marks;
 mod paused;
 mod purge;

@@ -189,6 +189,7 @@ async fn reads(shard: &Rc<Shard>, store: &Rc<TableStore>) -> Vec<&'static str> {
             Ok(false) => "none",
             Err(ReadError::Missing { .. }) => "missing",
             Err(ReadError::File(_) | ReadError::NoRowMemory(_)) => "damaged",
+            Err(ReadError::NoIndex | ReadError::NotIndexed { .. }) => "not indexed",
         });
     }
     said

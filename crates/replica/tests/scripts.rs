@@ -472,6 +472,7 @@ fn error_text(error: &ReadError) -> String {
     match error {
         ReadError::Missing { name, .. } => format!("refused: {name} is missing"),
         ReadError::NoRowMemory(why) => format!("refused: {why}"),
+        ReadError::NoIndex | ReadError::NotIndexed { .. } => format!("refused: {error}"),
         ReadError::File(_) => "refused: damage".to_owned(),
     }
 }

@@ -6,6 +6,8 @@
 //! the answer is of one moment. A block carries everything the sources say, tombstones included: its consumer decides
 //! what lives (`mutation::compact`).
 
+pub(crate) mod indexed;
+mod indexed_scan;
 pub(crate) mod merged_row;
 mod paused;
 pub(crate) mod point;
@@ -44,12 +46,25 @@ pub enum ReadError {
     },
     /// No memory could be reserved for a long row; the text says why.
     NoRowMemory(String),
+    /// The table has no index of that number here: it was dropped, or this node has not heard of it yet.
+    NoIndex,
+    /// More rows than a query may look at are in files that the index has not taken in yet.
+    NotIndexed {
+        /// How many, about.
+        rows: u64,
+    },
 }
 
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(text) | Self::NoRowMemory(text) => f.write_str(text),
+            Self::NoIndex => f.write_str("this node does not have the index: it was dropped, or was created just now"),
+            Self::NotIndexed { rows } => write!(
+                f,
+                "the index is being built: about {rows} rows of a tablet are not in it yet, and a query looks at no more than {}",
+                indexed::UNINDEXED_ROWS_MAX
+            ),
             Self::Missing { name } => write!(
                 f,
                 "this node lacks the sstable {name}, which may have the data: it is damaged and was moved aside. Other replicas can be read; to \

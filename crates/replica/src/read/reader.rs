@@ -9,10 +9,14 @@ use std::sync::Arc;
 
 use memory::RowMemory;
 use mutation::PartitionBlock;
+use mutation::candidates::CandidatesFrom;
+use mutation::terms::IndexLookup;
 use schema::Table;
 use types::Token;
 use types::token::KeyHash;
 
+use crate::read::indexed::CandidateReader;
+use crate::read::indexed_scan::IndexedScan;
 use crate::read::point::{RowName, row_of};
 use crate::read::scan::TabletScan;
 use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError};
@@ -41,6 +45,8 @@ enum Part {
     /// Slices of one version of a tablet.
     Version(Box<PartitionReader>),
     Scan(Box<TabletScan>),
+    /// Rows that indexes list.
+    Indexed(Box<IndexedScan>),
     /// There is no more.
     End,
 }
@@ -100,6 +106,25 @@ impl ShardReader {
         }
     }
 
+    /// Reads the rows that indexes list of `range` behind a place, by this form of the table, of the tablets that the
+    /// shard has now. Blocks have what surrounds the rows in their partitions, and rows that have changed since they
+    /// were listed.
+    pub fn of_index(
+        (shard, store): (&Rc<Shard>, &TableStore),
+        table: Arc<Table>,
+        (range, from): (TokenRange, CandidatesFrom),
+        conditions: Vec<IndexLookup>,
+        (limits, options): (BlockLimits, ReadOptions),
+    ) -> Self {
+        let cache = shard.cache_of_read(options.bypasses_cache);
+        let candidates = CandidateReader::new(table.clone(), store, cache.clone(), (range, from), conditions);
+        let scan = IndexedScan::new(table, cache, candidates, limits, options.row_memory);
+        Self {
+            shard: shard.clone(),
+            part: Part::Indexed(Box::new(scan)),
+        }
+    }
+
     /// Reads a partition of one version of a tablet, for instance one that has a single file; leaves caches as they
     /// are.
     pub fn of_version(shard: &Rc<Shard>, table: Arc<Table>, version: Rc<Version>, read: PartitionRead) -> Self {
@@ -112,8 +137,10 @@ impl ShardReader {
 
     /// Says how much of a partition is one block, of what a scan reads from now on.
     pub fn set_limits(&mut self, limits: BlockLimits) {
-        if let Part::Scan(scan) = &mut self.part {
-            scan.set_limits(limits);
+        match &mut self.part {
+            Part::Scan(scan) => scan.set_limits(limits),
+            Part::Indexed(scan) => scan.set_limits(limits),
+            Part::Row(_) | Part::Slices(..) | Part::Version(_) | Part::End => {}
         }
     }
 
@@ -131,6 +158,7 @@ impl ShardReader {
         match &mut self.part {
             Part::End => Ok(None),
             Part::Scan(scan) => scan.next_block().await,
+            Part::Indexed(scan) => scan.next_block().await,
             Part::Row(row) => {
                 let NamedRow {
                     table,
@@ -160,6 +188,7 @@ impl ShardReader {
     pub async fn skip_partition(&mut self) -> Result<(), ReadError> {
         match &mut self.part {
             Part::Scan(scan) => scan.skip_partition().await,
+            Part::Indexed(scan) => scan.skip_partition().await,
             Part::Row(_) | Part::Slices(..) | Part::Version(_) | Part::End => {
                 self.part = Part::End;
                 Ok(())

@@ -137,6 +137,7 @@ impl Shard {
                 }
                 for tablet in store.tablets().iter() {
                     tablet.with_version(|v| v.active.write(|m| m.set_table(table)));
+                    self.flush_unindexed(&store, tablet);
                 }
             }
             if self.change_tablets(&store, ranges, *keeps_shards) {
@@ -144,6 +145,20 @@ impl Shard {
             }
         }
         changed
+    }
+
+    /// Flushes a memtable that has rows which a new index does not list: the file lists them.
+    fn flush_unindexed(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
+        let table = store.table();
+        let lacks_index = tablet.with_version(|version| {
+            let memtable = version.active.borrow();
+            table.indexes.iter().any(|index| !memtable.has_index(index.id))
+        });
+        if lacks_index {
+            self.freeze(store, tablet);
+            let flush = self.flush_until_done(store, tablet);
+            drop(runtime::spawn_in(runtime::Group::BACKGROUND, flush));
+        }
     }
 
     /// A table with its tablets and what they have. Each of the sstables is of one of the tablets, or of none that is

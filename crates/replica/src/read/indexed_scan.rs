@@ -1,0 +1,202 @@
+//! Reads the rows that indexes list for a query, with what surrounds them in their partitions.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use memory::RowMemory;
+use mutation::candidates::Candidate;
+use mutation::{Bound, ClusteringSlice, PartitionBlock};
+use schema::Table;
+use sstable::ChunkCache;
+use types::Token;
+use types::token::KeyHash;
+
+use crate::read::indexed::CandidateReader;
+use crate::read::point::{RowName, row_of};
+use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError};
+use crate::tablets::tablet::Version;
+
+/// Rows of one partition that are read together at most.
+const ROWS_TOGETHER: usize = 128;
+
+/// The rows of candidates, partition by partition in the order of tokens.
+pub(crate) struct IndexedScan {
+    table: Arc<Table>,
+    cache: Rc<ChunkCache>,
+    candidates: CandidateReader,
+    limits: BlockLimits,
+    row_memory: Option<Arc<dyn RowMemory>>,
+    /// The first candidate that is not read.
+    pending: Option<Candidate>,
+    /// The partition that was begun last.
+    begun: Option<(Token, Vec<u8>)>,
+    current: Option<Current>,
+}
+
+/// The rows that are being read.
+struct Current {
+    rows: Rows,
+    key: (Token, Vec<u8>),
+    /// Where they end in the partition, if more of it may come.
+    end: Option<Bound>,
+    /// Whether a block of it was given that did not end the partition.
+    is_open: bool,
+}
+
+enum Rows {
+    One(Box<PartitionRead>, Rc<Version>),
+    Several(Box<PartitionReader>),
+}
+
+impl IndexedScan {
+    pub(crate) fn new(
+        table: Arc<Table>,
+        cache: Rc<ChunkCache>,
+        candidates: CandidateReader,
+        limits: BlockLimits,
+        row_memory: Option<Arc<dyn RowMemory>>,
+    ) -> Self {
+        Self {
+            table,
+            cache,
+            candidates,
+            limits,
+            row_memory,
+            pending: None,
+            begun: None,
+            current: None,
+        }
+    }
+
+    pub(crate) fn set_limits(&mut self, limits: BlockLimits) {
+        self.limits = limits;
+    }
+
+    /// The next merged block; None at the end. Consecutive blocks of one partition have the same key, all but its last
+    /// say in `covered` how far they go.
+    pub(crate) async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReadError> {
+        loop {
+            let Some(current) = &mut self.current else {
+                if !self.begin().await? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            let block = match &mut current.rows {
+                Rows::Several(reader) => reader.next_block().await?,
+                Rows::One(read, version) => {
+                    let name = RowName {
+                        hash: read.hash,
+                        key: &read.key,
+                        clustering: &read.slices[0].start.prefix,
+                    };
+                    let memory = self.row_memory.clone();
+                    let block = version.read_row_within(&self.table, &self.cache, name, memory).await?;
+                    self.current = None;
+                    match block {
+                        Some(mut block) => {
+                            block.covered = None;
+                            return Ok(Some(block));
+                        }
+                        None => continue,
+                    }
+                }
+            };
+            if let Some(mut block) = block {
+                if block.covered.is_some() {
+                    current.is_open = true;
+                } else {
+                    block.covered.clone_from(&current.end);
+                    self.current = None;
+                }
+                return Ok(Some(block));
+            }
+            let ended = self.current.take().filter(|ended| ended.is_open && ended.end.is_none());
+            if let Some(Current { key: (token, key), .. }) = ended {
+                return Ok(Some(PartitionBlock::new(token, &key)));
+            }
+        }
+    }
+
+    /// Leaves the rest of the current partition unread.
+    pub(crate) async fn skip_partition(&mut self) -> Result<(), ReadError> {
+        self.current = None;
+        let Some((token, key)) = self.begun.take() else {
+            return Ok(());
+        };
+        while let Some(next) = self.peek().await? {
+            if (next.token, &next.key) != (token, &key) {
+                break;
+            }
+            self.pending = None;
+        }
+        Ok(())
+    }
+
+    async fn peek(&mut self) -> Result<Option<&Candidate>, ReadError> {
+        if self.pending.is_none() {
+            self.pending = self.candidates.next().await?;
+        }
+        Ok(self.pending.as_ref())
+    }
+
+    /// Begins to read the next candidates that are of one partition; false at the end.
+    async fn begin(&mut self) -> Result<bool, ReadError> {
+        let Some(first) = self.peek().await? else {
+            return Ok(false);
+        };
+        let key = (first.token, first.key.clone());
+        let version = self
+            .candidates
+            .version()
+            .expect("the tablet of a candidate is being read");
+        let mut slices = Vec::new();
+        let mut end = None;
+        while let Some(next) = self.peek().await? {
+            if (next.token, &next.key) != (key.0, &key.1) {
+                end = None;
+                break;
+            }
+            let Some(clustering) = &next.clustering else {
+                slices = vec![ClusteringSlice::all()];
+                self.pending = None;
+                continue;
+            };
+            if slices.len() == ROWS_TOGETHER {
+                break;
+            }
+            end = Some(Bound::after(clustering));
+            slices.push(ClusteringSlice {
+                start: Bound::before(clustering),
+                end: Bound::after(clustering),
+            });
+            self.pending = None;
+        }
+        if self.pending.is_none() {
+            end = None;
+        }
+        let is_row = matches!(&slices[..], [slice] if row_of(&self.table, slice).is_some());
+        let read = PartitionRead {
+            hash: KeyHash::of(&key.1),
+            key: key.1.clone(),
+            slices,
+            reversed: false,
+            limits: self.limits,
+        };
+        let rows = if is_row {
+            Rows::One(Box::new(read), version)
+        } else {
+            let mut reader = PartitionReader::new(self.table.clone(), version, self.cache.clone(), read);
+            reader.set_row_memory(self.row_memory.clone());
+            Rows::Several(Box::new(reader))
+        };
+        self.begun = Some(key.clone());
+        self.current = Some(Current {
+            rows,
+            key,
+            end,
+            is_open: false,
+        });
+        Ok(true)
+    }
+}
