@@ -250,9 +250,10 @@ impl Counters {
                 }
                 // It certainly did nothing.
                 TargetError::Stale(reason) => (refused, is_stale) = (format!("{name}: {reason}"), true),
-                TargetError::Overloaded(reason) | TargetError::Refused(reason) | TargetError::Unreachable(reason) => {
-                    refused = format!("{name}: {reason}")
-                }
+                TargetError::Overloaded(reason)
+                | TargetError::Refused(reason)
+                | TargetError::NotIndexed(reason)
+                | TargetError::Unreachable(reason) => refused = format!("{name}: {reason}"),
                 TargetError::Rejected(reason) => return Err(CoordinatorError::Rejected(format!("{name}: {reason}"))),
             }
         }

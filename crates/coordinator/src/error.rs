@@ -210,6 +210,8 @@ pub enum TargetError {
     Rejected(String),
     /// It cannot do it now, and did nothing.
     Refused(String),
+    /// An index that the read needs is not built there yet.
+    NotIndexed(String),
     /// There is no connection to it, so it did nothing. It may be taken to live for a moment still, or again.
     Unreachable(String),
     /// It tried and failed, or its answer was lost; it may have done it.
@@ -226,6 +228,7 @@ impl From<RpcError> for TargetError {
                 RemoteErrorKind::Stale => Self::Stale(message),
                 RemoteErrorKind::Overloaded => Self::Overloaded(message),
                 RemoteErrorKind::Rejected => Self::Rejected(message),
+                RemoteErrorKind::NotIndexed => Self::NotIndexed(message),
                 RemoteErrorKind::Expired | RemoteErrorKind::UnknownVerb | RemoteErrorKind::Refused => {
                     Self::Refused(message)
                 }
@@ -249,6 +252,7 @@ impl From<ReplicaError> for TargetError {
             | ReplicaError::CannotLead(_)
             | ReplicaError::DiskFull(_) => Self::Refused(error.to_string()),
             ReplicaError::Stale(reason) => Self::Stale(reason),
+            ReplicaError::NotIndexed(reason) => Self::NotIndexed(reason),
         }
     }
 }
@@ -263,6 +267,7 @@ impl TargetError {
             | Self::Overloaded(reason)
             | Self::Rejected(reason)
             | Self::Refused(reason)
+            | Self::NotIndexed(reason)
             | Self::Unreachable(reason)
             | Self::Failed(reason) => Some(reason),
         }
@@ -282,8 +287,11 @@ impl TargetError {
         }
     }
 
-    /// The code of the protocol's failure map: 0 is "unknown".
-    pub(crate) fn code(&self) -> u16 {
-        0
+    /// The code of the protocol's failure map: 0 is "unknown", 6 that an index is not available.
+    pub(crate) const fn code(&self) -> u16 {
+        match self {
+            Self::NotIndexed(_) => 6,
+            _ => 0,
+        }
     }
 }

@@ -78,6 +78,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         bypasses_cache: true,
         withholds: true,
         until: None,
+        listing: None,
     };
     let scan = ReadCommand {
         extent: Extent::Tokens {

@@ -3,12 +3,14 @@
 //! ```text
 //! MUTATE   u8 flags (1: all or nothing, 2: hints, 4: a repair), then for each mutation vint length and packed mutation
 //! ADD      u8 level, then as MUTATE; the answer says how it ended (`counter.rs`)
-//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens, 8: until), u32 now, vint rows, vint
-//!          bytes, then
+//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens, 8: until, 16: bypasses the cache,
+//!          32: withholds long rows, 64: listed, 128: names only), u32 now, vint rows, vint bytes, then
 //!          partition: vint length and key, vint count, slices of two bounds
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that
 //!                     partition
 //!          until:     a place
+//!          listed:    vint count, then for each look-up in an index u32 number, vint count, ranges of two term bounds,
+//!                     u8 1 with vint length and pattern, else 0
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
 //! TAKETURN, ENDTURN  `contention.rs`
 //! ADMIT  `limits/rate.rs`
@@ -20,6 +22,7 @@
 //!          u8 1 and a bound when covered, else 0; vint length and packed mutation
 //! place    i64 token, vint length and key, u8 1 and a bound when inside that partition, else 0
 //! bound    u8 side (0 before, 1 after), vint length and prefix
+//! term bound  u8 0 none, 1 included, 2 excluded; unless none, vint length and term
 //! ```
 //!
 //! Numbers are little endian. A block travels as the mutation that would make it, so rows keep the one encoding they
@@ -27,13 +30,16 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
+use std::ops::Bound as RangeBound;
+use std::sync::Arc;
 
 use mutation::merge::missing_part;
+use mutation::terms::{IndexLookup, TermRange};
 use mutation::{
     Addressed, Bound, BoundKind, ClusteringSlice, Located, Mutation, MutationBuilder, MutationItem, PartitionBlock,
     RowView, Tombstone,
 };
-use schema::{ClusteringOrder, Table, TableId};
+use schema::{ClusteringOrder, IndexId, Table, TableId};
 use stdx::bytes::{Reader, put_sized};
 use stdx::vint;
 use types::Token;
@@ -274,6 +280,87 @@ pub struct ReadCommand<E = Extent> {
     pub bypasses_cache: bool,
     /// If a row is long, answer with its length instead of the data: the coordinator has reserved no memory for it.
     pub withholds: bool,
+    /// Of tokens, only rows that indexes list.
+    pub listing: Option<Listing>,
+}
+
+/// Which rows a replica reads of tokens: those that match all look-ups there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listing {
+    /// What indexes are asked for, at least one.
+    pub lookups: Arc<[IndexLookup]>,
+    /// Answer with the keys of the rows, without what is in them.
+    pub names_only: bool,
+}
+
+/// The kinds of bounds of terms.
+const UNBOUNDED: u8 = 0;
+const INCLUDED: u8 = 1;
+const EXCLUDED: u8 = 2;
+
+impl Listing {
+    fn put(&self, out: &mut Vec<u8>) {
+        vint::put_unsigned(out, self.lookups.len() as u64);
+        for lookup in self.lookups.iter() {
+            out.extend_from_slice(&lookup.id.0.to_le_bytes());
+            vint::put_unsigned(out, lookup.ranges.len() as u64);
+            for bound in lookup.ranges.iter().flat_map(|range| [&range.from, &range.to]) {
+                match bound {
+                    RangeBound::Unbounded => out.push(UNBOUNDED),
+                    RangeBound::Included(term) => {
+                        out.push(INCLUDED);
+                        put_sized(out, term);
+                    }
+                    RangeBound::Excluded(term) => {
+                        out.push(EXCLUDED);
+                        put_sized(out, term);
+                    }
+                }
+            }
+            out.push(u8::from(lookup.pattern.is_some()));
+            if let Some(pattern) = &lookup.pattern {
+                put_sized(out, pattern);
+            }
+        }
+    }
+
+    fn get(reader: &mut Reader<'_>, names_only: bool) -> Result<Self, Malformed> {
+        let cut = |_| Malformed("whole look-ups in indexes");
+        let count = reader.get_vint().map_err(cut)?;
+        let mut lookups = Vec::new();
+        for _ in 0..count {
+            let id = IndexId(u32::from_le_bytes(reader.get_array().map_err(cut)?));
+            let mut ranges = Vec::new();
+            for _ in 0..reader.get_vint().map_err(cut)? {
+                ranges.push(TermRange {
+                    from: get_term_bound(reader)?,
+                    to: get_term_bound(reader)?,
+                });
+            }
+            let pattern = match reader.get_u8() {
+                Ok(0) => None,
+                Ok(1) => Some(sized(reader, "a pattern")?.to_vec()),
+                _ => return Err(Malformed("whether a pattern follows, 0 or 1")),
+            };
+            lookups.push(IndexLookup { id, ranges, pattern });
+        }
+        if lookups.is_empty() {
+            return Err(Malformed("a look-up in an index"));
+        }
+        Ok(Self {
+            lookups: lookups.into(),
+            names_only,
+        })
+    }
+}
+
+fn get_term_bound(reader: &mut Reader<'_>) -> Result<RangeBound<Vec<u8>>, Malformed> {
+    match reader.get_u8() {
+        Ok(UNBOUNDED) => Ok(RangeBound::Unbounded),
+        Ok(INCLUDED) => Ok(RangeBound::Included(sized(reader, "a term")?.to_vec())),
+        Ok(EXCLUDED) => Ok(RangeBound::Excluded(sized(reader, "a term")?.to_vec())),
+        _ => Err(Malformed("the kind of a term's bound, 0, 1 or 2")),
+    }
 }
 
 const DIGEST_ONLY: u8 = 1;
@@ -282,6 +369,8 @@ const TOKENS: u8 = 4;
 const UNTIL: u8 = 8;
 const BYPASSES_CACHE: u8 = 16;
 const WITHHOLDS: u8 = 32;
+const LISTED: u8 = 64;
+const NAMES_ONLY: u8 = 128;
 
 impl ReadCommand<&Extent> {
     /// This command with a copy of the extent.
@@ -296,6 +385,7 @@ impl ReadCommand<&Extent> {
             digest_only: self.digest_only,
             bypasses_cache: self.bypasses_cache,
             withholds: self.withholds,
+            listing: self.listing,
         }
     }
 }
@@ -321,6 +411,12 @@ impl<E: Borrow<Extent>> ReadCommand<E> {
         }
         if self.withholds {
             flags |= WITHHOLDS;
+        }
+        if let Some(listing) = &self.listing {
+            flags |= LISTED;
+            if listing.names_only {
+                flags |= NAMES_ONLY;
+            }
         }
         out.push(flags);
         out.extend_from_slice(&self.now.to_le_bytes());
@@ -351,6 +447,9 @@ impl<E: Borrow<Extent>> ReadCommand<E> {
         if let Some(until) = &self.until {
             until.put(&mut out);
         }
+        if let Some(listing) = &self.listing {
+            listing.put(&mut out);
+        }
         out
     }
 }
@@ -368,6 +467,7 @@ impl ReadCommand {
             digest_only: self.digest_only,
             bypasses_cache: self.bypasses_cache,
             withholds: self.withholds,
+            listing: self.listing.clone(),
         }
     }
 
@@ -409,6 +509,10 @@ impl ReadCommand {
             0 => None,
             _ => Some(ReadPosition::get(&mut reader)?),
         };
+        let listing = match flags & LISTED {
+            0 => None,
+            _ => Some(Listing::get(&mut reader, flags & NAMES_ONLY != 0)?),
+        };
         if !reader.rest().is_empty() {
             return Err(Malformed("nothing behind a read command"));
         }
@@ -422,6 +526,7 @@ impl ReadCommand {
             digest_only: flags & DIGEST_ONLY != 0,
             bypasses_cache: flags & BYPASSES_CACHE != 0,
             withholds: flags & WITHHOLDS != 0,
+            listing,
         })
     }
 }

@@ -41,6 +41,8 @@ pub enum ReplicaError {
     Log(String),
     /// The data could not be read.
     Read(String),
+    /// An index that the read needs is not built here yet.
+    NotIndexed(String),
     /// A leader of counters cannot read what it has added so far; nothing was added.
     CannotLead(String),
 }
@@ -79,7 +81,7 @@ impl std::fmt::Display for ReplicaError {
                     "the write failed in the commitlog: {reason}. It may or may not be applied"
                 )
             }
-            Self::Read(reason) => f.write_str(reason),
+            Self::Read(reason) | Self::NotIndexed(reason) => f.write_str(reason),
             Self::CannotLead(reason) => write!(f, "{reason}. Nothing was added"),
         }
     }
@@ -97,6 +99,7 @@ impl From<ReadError> for ReplicaError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::NoRowMemory(why) => Self::Overloaded(why),
+            ReadError::NoIndex | ReadError::NotIndexed { .. } => Self::NotIndexed(error.to_string()),
             error => Self::Read(error.to_string()),
         }
     }

@@ -230,6 +230,7 @@ pub(crate) fn remote(error: ReplicaError) -> RemoteError {
         | ReplicaError::CannotLead(_)
         | ReplicaError::DiskFull(_) => RemoteErrorKind::Refused,
         ReplicaError::Stale(_) => RemoteErrorKind::Stale,
+        ReplicaError::NotIndexed(_) => RemoteErrorKind::NotIndexed,
         ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => RemoteErrorKind::Failed,
     };
     RemoteError {

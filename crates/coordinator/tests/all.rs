@@ -11,6 +11,7 @@ mod forgotten_hints;
 mod full_disks;
 mod handoff;
 mod lasting;
+mod listed;
 mod long_rows;
 mod moves;
 mod overload;

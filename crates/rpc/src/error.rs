@@ -102,6 +102,8 @@ pub enum RemoteErrorKind {
     Rejected = 7,
     /// The handler cannot do this now; nothing was done.
     Refused = 8,
+    /// An index that the request needs is not built there yet; nothing was done.
+    NotIndexed = 9,
 }
 
 impl RemoteErrorKind {
@@ -110,9 +112,13 @@ impl RemoteErrorKind {
     pub fn may_have_run(self) -> bool {
         match self {
             Self::Failed | Self::AnswerLost => true,
-            Self::Expired | Self::UnknownVerb | Self::Stale | Self::Overloaded | Self::Rejected | Self::Refused => {
-                false
-            }
+            Self::Expired
+            | Self::UnknownVerb
+            | Self::Stale
+            | Self::Overloaded
+            | Self::Rejected
+            | Self::Refused
+            | Self::NotIndexed => false,
         }
     }
 
@@ -120,7 +126,7 @@ impl RemoteErrorKind {
     #[must_use]
     pub fn is_passing(self) -> bool {
         match self {
-            Self::Overloaded | Self::Expired | Self::AnswerLost | Self::Refused => true,
+            Self::Overloaded | Self::Expired | Self::AnswerLost | Self::Refused | Self::NotIndexed => true,
             Self::Failed | Self::UnknownVerb | Self::Stale | Self::Rejected => false,
         }
     }
@@ -174,6 +180,7 @@ impl RemoteError {
                 6 => RemoteErrorKind::Overloaded,
                 7 => RemoteErrorKind::Rejected,
                 8 => RemoteErrorKind::Refused,
+                9 => RemoteErrorKind::NotIndexed,
                 _ => RemoteErrorKind::Failed,
             },
             message: String::from_utf8_lossy(message).into_owned(),

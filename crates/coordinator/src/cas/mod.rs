@@ -454,6 +454,7 @@ impl Cas {
             digest_only: false,
             bypasses_cache: false,
             withholds: false,
+            listing: None,
         };
         let stamp = Stamp::of(view, request.table.id);
         let answer = service::read_undigested(&self.context.shard, command, stamp).await?;
@@ -544,12 +545,14 @@ impl Cas {
         match error {
             ReplicaError::Overloaded(_) => CoordinatorError::Overloaded(format!("{reason}.")),
             ReplicaError::TooLarge(_) => CoordinatorError::Rejected(reason),
-            ReplicaError::Read(_) | ReplicaError::CannotLead(_) => CoordinatorError::ReadFailure {
-                tally,
-                data_present: false,
-                failures,
-                reason,
-            },
+            ReplicaError::Read(_) | ReplicaError::NotIndexed(_) | ReplicaError::CannotLead(_) => {
+                CoordinatorError::ReadFailure {
+                    tally,
+                    data_present: false,
+                    failures,
+                    reason,
+                }
+            }
             ReplicaError::Log(_) | ReplicaError::Partial(_) => CoordinatorError::WriteFailure {
                 tally,
                 kind: WriteKind::Simple,

@@ -468,6 +468,7 @@ impl<'r> Attempt<'r> {
                 digest_only,
                 bypasses_cache: false,
                 withholds: false,
+                listing: None,
             };
             Phase::Prepare(ballot, Reads::of(request.reads.iter().map(command)))
         };

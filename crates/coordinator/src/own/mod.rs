@@ -10,6 +10,8 @@ mod write;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use mutation::candidates::CandidatesFrom;
+use mutation::terms::IndexLookup;
 use mutation::{ClusteringSlice, PartitionBlock};
 use replica::{BlockLimits, PartitionRead, ReadOptions, ShardReader, TableStore, TokenRange};
 use schema::Table;
@@ -94,6 +96,23 @@ impl Own {
         let store = self.store(table)?;
         let (shard, extent) = ((&self.context.shard, &*store), (TokenRange { after, to }, from));
         let reader = ShardReader::of_tokens(shard, table.clone(), extent, stretch.into(), options);
+        Ok(OwnRead { reader })
+    }
+
+    /// Reads the rows that indexes list for a query in the tokens `after..=to`, behind a place, of what this shard has.
+    ///
+    /// # Errors
+    /// When this shard does not have the table.
+    pub fn read_listed(
+        &self,
+        table: &Arc<Table>,
+        ((after, to), from): ((Token, Token), CandidatesFrom),
+        lookups: Vec<IndexLookup>,
+        (stretch, options): (Stretch, ReadOptions),
+    ) -> Result<OwnRead, ReplicaError> {
+        let store = self.store(table)?;
+        let (shard, extent) = ((&self.context.shard, &*store), (TokenRange { after, to }, from));
+        let reader = ShardReader::of_index(shard, table.clone(), extent, lookups, (stretch.into(), options));
         Ok(OwnRead { reader })
     }
 

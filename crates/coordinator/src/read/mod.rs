@@ -9,9 +9,11 @@
 //! of that view.
 
 pub(crate) mod digest;
+mod failure;
 pub(crate) mod fan;
 pub(crate) mod gather;
 pub(crate) mod latency;
+mod listed;
 mod long_rows;
 mod pieces;
 pub(crate) mod point;
@@ -46,7 +48,7 @@ use crate::read::latency::{Latencies, TableLatencies};
 use crate::write::dated::Deadline;
 use crate::write::deadlines::Flights;
 use crate::write::lasting::Lasting;
-use crate::{ClusterView, Context, CoordinatorError, Tally, TargetError, Verb, service, trace};
+use crate::{ClusterView, Context, CoordinatorError, TargetError, Verb, service, trace};
 
 /// What the table option `read_repair` says where a read leaves replicas as they are. What one read saw the next one at
 /// the same level may not see then.
@@ -157,6 +159,8 @@ pub struct ReplicatedRead {
     is_stale: bool,
     /// Where memory is reserved before a replica sends a long row.
     row_memory: Option<Arc<dyn RowMemory>>,
+    /// Of tokens, which rows are read.
+    listed: Option<listed::Listed>,
 }
 
 impl ReplicatedRead {
@@ -253,6 +257,7 @@ impl ReplicatedRead {
             bypasses_cache: false,
             is_stale: false,
             row_memory: None,
+            listed: None,
         })
     }
 
@@ -341,6 +346,11 @@ impl ReplicatedRead {
                 }
                 return Ok(Some(block));
             }
+            if let Some(block) = self.next_verified().await? {
+                self.ready.push_back(block);
+                deadline = None;
+                continue;
+            }
             let until = *deadline.get_or_insert_with(|| self.round_end());
             let (error, left) = if !self.feeds.is_empty() {
                 match self.reconcile().await {
@@ -400,6 +410,7 @@ impl ReplicatedRead {
     /// Leaves the rest of the current partition unread.
     pub fn skip_partition(&mut self) {
         self.skips = true;
+        self.skip_verified();
         let Some((token, key)) = &self.last_key else { return };
         let is_this = |b: &PartitionBlock| (b.token, b.key()) == (*token, &key[..]);
         let pass_by = |left: &mut Option<Extent>| {
@@ -439,6 +450,7 @@ impl ReplicatedRead {
             digest_only,
             bypasses_cache: self.bypasses_cache,
             withholds: self.row_memory.is_some() && !digest_only,
+            listing: self.listing(),
         }
     }
 
@@ -624,6 +636,9 @@ impl ReplicatedRead {
             self.left = self.behind(&answer, extent);
             self.ready.extend(answer.blocks);
             return Ok(());
+        }
+        if self.listed.is_some() && !planted::is_planted(Bug::SilentRowIsAbsent) {
+            return self.verify((from, answer), digests, extent, deadline).await;
         }
         self.begin_to_reconcile((from, answer), &digests, extent, began);
         Ok(())
@@ -819,65 +834,6 @@ impl ReplicatedRead {
             self.repair(&merged, &parts).await?;
         }
         Ok(Some(merged))
-    }
-
-    fn tally(&self, acks: &Acks) -> Tally {
-        Tally {
-            consistency: self.level,
-            received: acks.received(),
-            block_for: self.requirement.block_for(),
-        }
-    }
-
-    fn read_timeout(&self, acks: &Acks, data_present: bool, missing: &[Replica]) -> CoordinatorError {
-        CoordinatorError::ReadTimeout {
-            tally: self.tally(acks),
-            data_present,
-            missing: self.view.names(missing.iter().copied()),
-        }
-    }
-
-    /// The error of a read that too few replicas could do: a timeout when some of them were only silent; unavailable
-    /// when those that failed could not be reached, as it is when that is known before.
-    fn read_failure(
-        &self,
-        acks: &Acks,
-        data_present: bool,
-        failures: &[(Replica, TargetError)],
-        outstanding: &[Replica],
-    ) -> CoordinatorError {
-        let is_silent = |e: &TargetError| *e == TargetError::Silent;
-        let failed = failures.iter().filter(|(_, e)| !is_silent(e));
-        let is_unreachable = |e: &TargetError| matches!(e, TargetError::Unreachable(_));
-        if failed.clone().all(|(_, e)| is_unreachable(e)) {
-            let is_reached = |replica: &&Replica| !failed.clone().any(|(other, _)| other == *replica);
-            let reached = self.targets.live().iter().filter(is_reached);
-            let reached = self.requirement.count(reached.copied(), &self.view.locality);
-            if let Err(unavailable) = self.requirement.is_sufficient(&reached) {
-                self.reads.context.count(|m| m.unavailable += 1);
-                return unavailable.into();
-            }
-            // The others were enough, and did not answer.
-            let silent = failures
-                .iter()
-                .filter(|(_, e)| is_silent(e))
-                .map(|(replica, _)| *replica);
-            let silent: Vec<Replica> = silent.chain(outstanding.iter().copied()).collect();
-            return self.read_timeout(acks, data_present, &silent);
-        }
-        let reasons: Vec<String> = failed
-            .clone()
-            .map(|(replica, e)| {
-                let name = self.view.names(std::iter::once(*replica));
-                e.about(&name)
-            })
-            .collect();
-        CoordinatorError::ReadFailure {
-            tally: self.tally(acks),
-            data_present,
-            failures: failed.map(|(r, e)| (self.view.address(r.node), e.code())).collect(),
-            reason: reasons.join("; "),
-        }
     }
 }
 

@@ -16,7 +16,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use memory::{NoLongRows, RowMemory, UNRESERVED_ROW_BYTES_MAX};
-use mutation::{Bound, ClusteringSlice, PartitionBlock};
+use mutation::candidates::{CandidatesFrom, Passed};
+use mutation::compact::shadow_row;
+use mutation::terms::{IndexLookup, IndexTerms, TermPlace};
+use mutation::{Bound, ClusteringSlice, PartitionBlock, RowBuilder, RowView};
 use replica::{
     BlockLimits, PartitionRead, ReadError, ReadOptions, Shard, ShardReader, TableStore, TokenRange, split_block,
 };
@@ -25,7 +28,7 @@ use stdx::preempt;
 use types::Token;
 use types::token::KeyHash;
 
-use crate::message::{Answer, Extent, ReadCommand, ReadPosition};
+use crate::message::{Answer, Extent, Listing, ReadCommand, ReadPosition};
 use crate::read::digest::{self, Digest};
 use crate::service::ReplicaError;
 
@@ -62,6 +65,8 @@ pub(crate) struct Stretch {
     last: Option<PartitionBlock>,
     keeps_last: bool,
     is_paused: bool,
+    /// Of tokens, which rows are read.
+    listing: Option<(Listing, Vec<IndexTerms>)>,
     /// Refuses long rows, if the coordinator has no memory for one yet ([`ReadCommand::withholds`]).
     no_long_rows: Option<Arc<NoLongRows>>,
 }
@@ -70,7 +75,14 @@ impl Stretch {
     /// Nothing yet of what a command asks for, and what that is.
     pub(crate) fn new(command: ReadCommand, table: Arc<Table>) -> (Self, Extent) {
         let is_reversed = command.extent.is_reversed();
+        let listing = command.listing.map(|listing| {
+            let index = |lookup: &IndexLookup| table.indexes.iter().find(|index| index.id == lookup.id);
+            let terms = |lookup: &IndexLookup| index(lookup).and_then(|index| IndexTerms::of(&table, index));
+            let terms = listing.lookups.iter().filter_map(terms).collect();
+            (listing, terms)
+        });
         let stretch = Self {
+            listing,
             now: command.now,
             rows_max: command.rows,
             bytes_max: command.bytes,
@@ -146,13 +158,28 @@ impl Stretch {
     }
 
     fn keep(&mut self, block: PartitionBlock) {
+        if self.listing.is_some() && self.is_nothing(&block) {
+            return;
+        }
         self.look_for_long_row(&block);
         if let Some(digest) = &mut self.digest {
             preempt::allowed(|| digest.add(&self.table, &block, self.now));
         }
-        if !self.digest_only {
-            self.blocks.push(block);
+        if self.digest_only {
+            return;
         }
+        let is_of_names = self.listing.as_ref().is_some_and(|(listing, _)| listing.names_only);
+        self.blocks.push(if is_of_names { names_of(&block) } else { block });
+    }
+
+    /// Whether a block of listed rows has none, and ends no partition of which others were kept.
+    fn is_nothing(&self, block: &PartitionBlock) -> bool {
+        let is_same = |last: &PartitionBlock| (last.token, last.key()) == (block.token, block.key());
+        let is_open = self
+            .blocks
+            .last()
+            .is_some_and(|last| last.covered.is_some() && is_same(last));
+        block.has_no_rows() && block.static_row().is_none() && !is_open
     }
 
     /// Adds a block as far as the stretch goes, and finds out whether it ends there.
@@ -314,6 +341,15 @@ impl Stretch {
         mut from: (Token, Vec<u8>),
         inside: Option<Bound>,
     ) -> Result<(), ReplicaError> {
+        let lists_rows = |(_, terms): &(Listing, Vec<IndexTerms>)| !terms.iter().all(IndexTerms::lists_partitions);
+        if let Some(listing) = &self.listing
+            && (inside.is_none() || lists_rows(listing))
+        {
+            let passed = inside.map_or(Passed::Nothing, Passed::To);
+            let (token, key) = from;
+            let from = CandidatesFrom { token, key, passed };
+            return self.listed(shard, (after, to), from).await;
+        }
         if let Some(bound) = inside {
             let read = PartitionRead {
                 hash: KeyHash::of(&from.1),
@@ -331,6 +367,13 @@ impl Stretch {
             }
             from.1.push(0);
         }
+        if self.listing.is_some() {
+            let (token, key) = from;
+            let passed = Passed::Nothing;
+            return self
+                .listed(shard, (after, to), CandidatesFrom { token, key, passed })
+                .await;
+        }
         let extent = (TokenRange { after, to }, from);
         let mut reader = ShardReader::of_tokens(shard, shard.1.table(), extent, self.limits(), self.options());
         loop {
@@ -344,6 +387,89 @@ impl Stretch {
             }
             runtime::give_way().await;
         }
+    }
+
+    /// The rows of a token range that indexes list, and that match here.
+    async fn listed(
+        &mut self,
+        shard: (&Rc<Shard>, &TableStore),
+        (after, to): (Token, Token),
+        from: CandidatesFrom,
+    ) -> Result<(), ReplicaError> {
+        let lookups = self.listing.as_ref().map(|(listing, _)| listing.lookups.to_vec());
+        let extent = (TokenRange { after, to }, from);
+        let how = (self.limits(), self.options());
+        let mut reader = ShardReader::of_index(shard, self.table.clone(), extent, lookups.unwrap_or_default(), how);
+        loop {
+            let next = reader.next_block().await;
+            let Some(block) = self.unless_withheld(next)? else {
+                return Ok(());
+            };
+            let matching = preempt::allowed(|| self.matching(block));
+            self.push(matching);
+            if self.is_full() || self.withheld().is_some() {
+                return Ok(());
+            }
+            runtime::give_way().await;
+        }
+    }
+
+    /// What of a block matches all look-ups here. Replicas that agree about the data agree about it, whatever their
+    /// indexes still list.
+    fn matching(&mut self, block: PartitionBlock) -> PartitionBlock {
+        let Some((listing, terms)) = &self.listing else {
+            return block;
+        };
+        let (table, now) = (&self.table, self.now);
+        let is_match = |clustering: &[u8], row: Option<RowView<'_>>| {
+            listing.lookups.iter().zip(terms).all(|(lookup, terms)| {
+                let mut is_one = false;
+                let mut note = |term: &[u8]| is_one |= lookup.takes(term);
+                match terms.place {
+                    TermPlace::PartitionKey(_) => terms.of_key(block.key(), &mut note),
+                    TermPlace::Clustering(_) => terms.of_clustering(clustering, &mut note),
+                    TermPlace::Static => {
+                        if let Some(row) = block.static_row() {
+                            terms.of_live_row(&table.layout, row, (block.tombstone, now), &mut note);
+                        }
+                    }
+                    TermPlace::Regular => {
+                        if let Some(row) = row {
+                            let deletion = block.deletion_of(&table.clustering_order, clustering);
+                            terms.of_live_row(&table.layout, row, (deletion, now), &mut note);
+                        }
+                    }
+                }
+                is_one
+            })
+        };
+        let is_of_partition = terms.iter().all(IndexTerms::lists_partitions);
+        let (layout, order) = (&table.layout, &table.clustering_order);
+        let mut matching = PartitionBlock::new(block.token, block.key());
+        let mut shadowed = Vec::new();
+        // Without deletions: an index lists other rows here than elsewhere, so other deletions surround them.
+        for (clustering, row) in block.rows() {
+            shadowed.clear();
+            if !is_match(clustering, Some(row)) {
+                self.dead_rows += 1;
+            } else if shadow_row(layout, row, block.deletion_of(order, clustering), &mut shadowed) {
+                matching.push_row(clustering, &shadowed);
+            }
+        }
+        let is_wanted = if is_of_partition {
+            is_match(&[], None)
+        } else {
+            !matching.has_no_rows()
+        };
+        shadowed.clear();
+        if let Some(row) = block.static_row()
+            && is_wanted
+            && shadow_row(layout, row, block.tombstone, &mut shadowed)
+        {
+            matching.set_static_row(&shadowed);
+        }
+        matching.covered.clone_from(&block.covered);
+        matching
     }
 
     pub(crate) fn finish(self) -> Answer {
@@ -362,6 +488,21 @@ impl Stretch {
             withheld: None,
         }
     }
+}
+
+/// A block with the same rows, and nothing in them.
+fn names_of(block: &PartitionBlock) -> PartitionBlock {
+    let mut names = PartitionBlock::new(block.token, block.key());
+    let mut nothing = Vec::new();
+    RowBuilder::put_empty(&mut nothing);
+    for (clustering, _) in block.rows() {
+        names.push_row(clustering, &nothing);
+    }
+    if block.static_row().is_some() {
+        names.set_static_row(&nothing);
+    }
+    names.covered.clone_from(&block.covered);
+    names
 }
 
 impl ReadPosition {

@@ -32,7 +32,7 @@ use mutation::{Addressed, ClusteringSlice, Liveness, MutationBuilder, PartitionB
 use replica::{Shard, TruncationMark};
 use rpc::{Limits, Rpc};
 use runtime::sim::NodeId;
-use schema::{Column, ColumnKind, Table, TableId, TableOptions, TombstoneGc};
+use schema::{Column, ColumnKind, IndexKind, IndexPart, Table, TableId, TableOptions, TombstoneGc};
 use test_node::Machines;
 use topology::{Consistency, DiskLevel, HostId, Location, Node, NodeState, Replication, Topology, TopologyCommand};
 use types::token::token_of;
@@ -66,6 +66,8 @@ pub struct Shape {
     pub read_repair: &'static str,
     /// Whether acceptors write each promise to its row.
     pub promises_in_rows: bool,
+    /// Whether `sea.t` has an index of `v`.
+    pub is_indexed: bool,
 }
 
 impl Default for Shape {
@@ -85,6 +87,7 @@ impl Default for Shape {
             tombstone_gc: None,
             read_repair: "BLOCKING",
             promises_in_rows: false,
+            is_indexed: false,
         }
     }
 }
@@ -185,6 +188,9 @@ fn table_of_shape(shape: &Shape) -> Arc<Table> {
     table.options.gc_grace_seconds = shape.gc_grace_seconds;
     table.options.tombstone_gc = shape.tombstone_gc;
     shape.read_repair.clone_into(&mut table.options.read_repair);
+    if shape.is_indexed {
+        table.add_index("t_v_idx", ("v", IndexPart::Value), IndexKind::Legacy, BTreeMap::new());
+    }
     Arc::new(table)
 }
 
