@@ -214,6 +214,7 @@ impl SelectPlan {
             partition: PartitionRestriction::All,
             clustering: ClusteringRestriction::new(&table, prefix, lower, upper)?,
             filters,
+            indexed: Vec::new(),
         };
         let items = of_first.into_iter().map(|position| Item::of_column(&table, position));
         let items = items.collect::<Result<_, PlanError>>()?;

@@ -116,6 +116,7 @@ impl QueryError {
             ReplicaError::NotHere(_)
             | ReplicaError::Malformed(_)
             | ReplicaError::Read(_)
+            | ReplicaError::NotIndexed(_)
             | ReplicaError::CannotLead(_) => Self::Server(error.to_string()),
         }
     }

@@ -228,6 +228,7 @@ fn rows_of(device: Option<i32>) -> Restrictions {
         partition: device.map_or(PartitionRestriction::All, |d| PartitionRestriction::Key(vec![int(d)])),
         clustering: ClusteringRestriction::default(),
         filters: Vec::new(),
+        indexed: Vec::new(),
     }
 }
 
@@ -553,6 +554,7 @@ fn a_range_is_read_in_pages_and_filtered() {
         let restrictions = Restrictions {
             clustering: clustering.expect("the table has a clustering column"),
             filters: vec![Filter::new(&table(), VALUE, test).expect("the column has the test")],
+            indexed: Vec::new(),
             ..rows_of(None)
         };
         let plan = plan_of(columns_of(&[DEVICE, MINUTE, VALUE], restrictions));

@@ -12,7 +12,7 @@ mod together;
 use std::borrow::Cow;
 
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term};
-use plan::restrict::{Comparison, NullRule, Restrictions};
+use plan::restrict::{Comparison, IndexedTest, NullRule, Restrictions};
 use plan::{InOperand, Operand};
 use schema::{Column, ColumnKind, Schema, Table};
 use smallvec::SmallVec;
@@ -155,6 +155,13 @@ pub fn compile(
     scope: &mut Scope<'_>,
 ) -> Result<(Restrictions, bool), CompileError> {
     let relations = &*without_between(relations);
+    let says_allow_filtering = matches!(kind, StatementKind::Select { allow_filtering: true });
+    let indexed = indexed_tests(relations, kind, scope);
+    // An index finds the rows, and what else is restricted is checked on those.
+    let kind = match kind {
+        StatementKind::Select { .. } if !indexed.is_empty() => StatementKind::Select { allow_filtering: true },
+        kind => kind,
+    };
     let allow_filtering = matches!(kind, StatementKind::Select { allow_filtering: true });
     let mut partition = Relations::new();
     let mut clustering = Relations::new();
@@ -214,7 +221,7 @@ pub fn compile(
     let mut add = |r: &Relation| {
         let filter = filter::compile(r, scope)?;
         // Without filtering it is refused below, null or not.
-        if allow_filtering && scope.nulls == NullRule::Error && matches!(r.subject, Subject::Column(_)) {
+        if says_allow_filtering && scope.nulls == NullRule::Error && matches!(r.subject, Subject::Column(_)) {
             filter.refuse_constant_null(scope.table)?;
         }
         filters.push(filter);
@@ -233,8 +240,43 @@ pub fn compile(
         partition,
         clustering,
         filters,
+        indexed,
     };
     Ok((restrictions, scans_for_rows && !allow_filtering))
+}
+
+/// What the indexes of the table know of a SELECT's relations. A relation that is refused elsewhere is none of them.
+fn indexed_tests(relations: &[Relation], kind: StatementKind, scope: &mut Scope<'_>) -> Vec<IndexedTest> {
+    let table = scope.table;
+    if table.indexes.is_empty() || !matches!(kind, StatementKind::Select { .. }) {
+        return Vec::new();
+    }
+    let mut tests = Vec::new();
+    for relation in relations {
+        let singles = match filter::of_single_columns(relation) {
+            Ok(Some(singles)) => singles,
+            Ok(None) => vec![relation.clone()],
+            Err(_) => continue,
+        };
+        for single in &singles {
+            let (Subject::Column(name) | Subject::Element { column: name, .. }) = &single.subject else {
+                continue;
+            };
+            if !table.indexes.iter().any(|index| index.column == *name) {
+                continue;
+            }
+            let Ok(filter) = filter::compile(single, scope) else {
+                continue;
+            };
+            tests.extend(
+                table
+                    .indexes
+                    .iter()
+                    .find_map(|index| IndexedTest::new(table, index, &filter)),
+            );
+        }
+    }
+    tests
 }
 
 /// The relations with `>= a` and `<= b` in the place of `BETWEEN a AND b`, as SQL defines it.

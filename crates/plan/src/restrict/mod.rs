@@ -2,7 +2,7 @@
 
 mod clustering;
 mod filter;
-mod like;
+mod indexed;
 mod nulls;
 mod partition;
 
@@ -14,7 +14,7 @@ use crate::PlanError;
 
 pub use clustering::{Choice, ClusteringBound, ClusteringRestriction};
 pub use filter::{Alternatives, Filter, FilterTest};
-pub(crate) use like::is_like;
+pub use indexed::IndexedTest;
 pub use nulls::NullRule;
 pub use partition::{
     KEY_BYTES_MAX, KeyMarkers, PartitionRestriction, Partitions, TokenBound, partition_key_bytes,
@@ -30,6 +30,8 @@ pub struct Restrictions {
     pub clustering: ClusteringRestriction,
     /// What must be checked row by row.
     pub filters: Vec<Filter>,
+    /// What indexes know of the rows, whichever of the others checks it.
+    pub indexed: Vec<IndexedTest>,
 }
 
 /// A relation between two values.

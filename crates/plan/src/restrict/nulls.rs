@@ -12,6 +12,7 @@ use types::TupleIter;
 
 use super::clustering::{Choice, ClusteringBound, ClusteringRestriction};
 use super::filter::{Filter, Test};
+use super::indexed::IndexedTest;
 use super::partition::{PartitionRestriction, TokenBound};
 use super::{Restrictions, no_column};
 use crate::operand::Alternatives;
@@ -279,6 +280,7 @@ impl Restrictions {
             partition: PartitionRestriction::of_none(table),
             clustering: ClusteringRestriction::default(),
             filters: Vec::new(),
+            indexed: Vec::new(),
         };
         let partition = self.partition.without_nulls(ctx)?;
         let clustering = self.clustering.without_nulls(table, ctx)?;
@@ -290,8 +292,24 @@ impl Restrictions {
                 partition: partition.or(&self.partition),
                 clustering: clustering.or(&self.clustering),
                 filters: filters.or(&self.filters),
+                indexed: self.indexed_without_nulls(ctx)?,
             }),
         })
+    }
+}
+
+impl Restrictions {
+    /// What indexes know of the rows; nothing of conditions that no row fulfils.
+    fn indexed_without_nulls(&self, ctx: &BindContext<'_>) -> Result<Vec<IndexedTest>, PlanError> {
+        let mut left = Vec::with_capacity(self.indexed.len());
+        for test in &self.indexed {
+            match test.filter().without_nulls(ctx)? {
+                Left::All => left.push(test.clone()),
+                Left::Part(filter) => left.push(test.with_filter(filter)),
+                Left::Nothing => {}
+            }
+        }
+        Ok(left)
     }
 }
 

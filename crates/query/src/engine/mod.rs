@@ -19,6 +19,7 @@ mod fragments;
 pub mod fuzz;
 mod groups;
 mod guard;
+mod listed;
 mod ownership;
 mod page;
 mod paging_state;

@@ -271,6 +271,7 @@ impl Engine {
         // A request to aggregate elsewhere has room for one moment, and functions need the wall clock.
         if let Partitions::Tokens(from, to) = partitions
             && run.now_in_seconds.is_none()
+            && select.restrictions.indexed.is_empty()
             && let Some(spread) = self.spread(select, request, &consumer, (from, to))?
             && let Some(flow) = self.spread_aggregate(select, run, &mut consumer, level, spread).await?
         {
@@ -526,7 +527,7 @@ impl Engine {
         Ok((consumer, flow))
     }
 
-    async fn partition(
+    pub(super) async fn partition(
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
@@ -574,6 +575,10 @@ impl Engine {
         if let Some(of) = &select.fragments_of {
             return self.fragments_of_tokens(of, select, run, consumer, (from, to)).await;
         }
+        let lookups = run.with(|ctx| select.restrictions.lookups(ctx))?;
+        if !lookups.is_empty() {
+            return self.listed(select, run, consumer, (from, to), lookups).await;
+        }
         let (start, begun) = match consumer.position().clone() {
             Position::Start => ((from, Vec::new()), None),
             Position::BehindPartition { key } => (start_behind(key, from), None),
@@ -615,7 +620,7 @@ pub(super) fn stretch_of(consumer: &Consumer<impl RowSink>) -> Stretch {
     }
 }
 
-fn read_options(select: &SelectPlan, consumer: &Consumer<impl RowSink>) -> ReadOptions {
+pub(super) fn read_options(select: &SelectPlan, consumer: &Consumer<impl RowSink>) -> ReadOptions {
     ReadOptions {
         bypasses_cache: select.bypasses_cache,
         row_memory: consumer.row_memory(),
@@ -664,11 +669,11 @@ pub(super) trait BlockSource {
 }
 
 /// A read of this shard, whose rest the next page may want.
-struct KeptRead<'t> {
-    read: OwnRead,
-    table: &'t Table,
+pub(super) struct KeptRead<'t> {
+    pub(super) read: OwnRead,
+    pub(super) table: &'t Table,
     /// The block in which the page ended.
-    unused: Option<PartitionBlock>,
+    pub(super) unused: Option<PartitionBlock>,
 }
 
 impl BlockSource for KeptRead<'_> {

@@ -28,7 +28,7 @@ impl BlockSource for ReplicatedRead {
 }
 
 impl Engine {
-    fn replicated(
+    pub(super) fn replicated(
         &self,
         select: &SelectPlan,
         run: &Execution,
@@ -86,6 +86,12 @@ impl Engine {
         (from, to): (Token, Token),
         level: Consistency,
     ) -> Result<Flow, QueryError> {
+        let lookups = run.with(|ctx| select.restrictions.lookups(ctx))?;
+        if !lookups.is_empty() {
+            return self
+                .replicated_listed(select, run, consumer, (from, to), (lookups, level))
+                .await;
+        }
         let start = match consumer.position().clone() {
             Position::Start => (from, Vec::new()),
             Position::BehindPartition { key } => start_behind(key, from),

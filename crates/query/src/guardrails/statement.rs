@@ -61,7 +61,7 @@ impl Guardrails {
     }
 
     fn check_text_of_select(&self, select: &SelectPlan) -> Result<(), QueryError> {
-        if self.forbids_filtering && !select.restrictions.filters.is_empty() {
+        if self.forbids_filtering && select.restrictions.indexed.is_empty() && !select.restrictions.filters.is_empty() {
             return Err(refused(format_args!(
                 "ALLOW FILTERING is refused: allow_filtering_enabled is false"
             )));
