@@ -29,6 +29,12 @@ pub const MAJOR_COMPACTION: Kind = Kind {
     ..COMPACTION
 };
 
+/// The files of indexes made for sstables that lack them.
+pub const INDEX_BUILD: Kind = Kind {
+    name: "index build",
+    ..COMPACTION
+};
+
 /// Sstables rewritten at a start, because they span tablets.
 pub const RESHARD: Kind = Kind {
     name: "reshard",

@@ -26,6 +26,7 @@ mod tombstones;
 pub mod trace;
 pub mod write;
 
+pub use compaction::index_build::IndexProgress;
 pub use compaction::room::CompactionRoom;
 pub use compaction::{Compacted, OnCompaction};
 pub use files::baseline::{Baseline, Lost};

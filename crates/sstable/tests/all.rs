@@ -3,6 +3,7 @@
 mod common;
 mod damage;
 mod failed_syncs;
+mod indexed;
 mod lookups;
 mod random;
 mod real_files;

@@ -24,7 +24,7 @@ fn write(dir: &Path, table: &Table, blocks: &[PartitionBlock], compression: Comp
 }
 
 /// Runs `body` on a shard and returns what it returns.
-fn on_shard<T: Send + 'static>(body: impl Fn() -> Pin<Box<dyn Future<Output = T>>> + Send + Sync + 'static) -> T {
+pub fn on_shard<T: Send + 'static>(body: impl Fn() -> Pin<Box<dyn Future<Output = T>>> + Send + Sync + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let sender = Mutex::new(sender);
     runtime::run(runtime::Options::default(), move |_| {

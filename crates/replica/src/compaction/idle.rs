@@ -13,9 +13,13 @@ use crate::shard::Shard;
 const PERIOD: Duration = Duration::from_mins(10);
 
 impl Shard {
-    /// Starts the compactions that are due though nothing was flushed. Spawn this; it never returns.
+    /// Starts the compactions that are due though nothing was flushed, and makes the index files that sstables lack.
+    /// Spawn this; it never returns.
     pub async fn compact_periodically(self: Rc<Self>) {
         loop {
+            for store in self.stores() {
+                self.index_soon(&store);
+            }
             runtime::sleep(PERIOD).await;
             for store in self.stores() {
                 let tablets = store.tablets();

@@ -6,6 +6,7 @@
 
 pub(crate) mod cut_ahead;
 pub(crate) mod idle;
+pub(crate) mod index_build;
 pub(crate) mod room;
 
 use std::fmt;
@@ -100,6 +101,7 @@ struct PlannedCompaction<'a> {
 impl Shard {
     /// Starts a compaction if the tablet's sstables need one.
     pub(crate) fn compact_soon(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
+        self.index_soon(store);
         if tablet.is_compacting() || tablet.is_leaving() || store.dropped.get() {
             return;
         }

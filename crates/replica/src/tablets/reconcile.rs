@@ -32,7 +32,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use runtime::StopPoint;
-use schema::Table;
+use schema::{IndexId, Table};
 use sstable::{Descriptor, Quarantined, Reader};
 use stdx::planted::{self, Bug};
 use tasks::{Origin, Task};
@@ -139,6 +139,11 @@ impl Shard {
                     tablet.with_version(|v| v.active.write(|m| m.set_table(table)));
                     self.flush_unindexed(&store, tablet);
                 }
+                let kept: Vec<IndexId> = table.indexes.iter().map(|index| index.id).collect();
+                if former.indexes.iter().any(|index| !kept.contains(&index.id)) {
+                    self.remove_dropped_indexes(&store, kept);
+                }
+                self.index_soon(&store);
             }
             if self.change_tablets(&store, ranges, *keeps_shards) {
                 changed.push(store);

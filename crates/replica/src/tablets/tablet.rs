@@ -502,6 +502,8 @@ pub struct TableStore {
     pub metrics: TableMetrics,
     /// Whether its compactions begin by themselves.
     pub(crate) compacts_by_itself: Cell<bool>,
+    /// The index files that sstables lack are being made.
+    pub(crate) is_indexing: Cell<bool>,
     pub(crate) dropped: Cell<bool>,
 }
 
@@ -561,6 +563,7 @@ impl TableStore {
             admission_changed: Notify::new(),
             metrics: TableMetrics::of_this_shard(),
             compacts_by_itself: Cell::new(true),
+            is_indexing: Cell::new(false),
             dropped: Cell::new(false),
         }
     }

@@ -15,6 +15,7 @@ use super::file::IndexFile;
 use super::walk::Walk;
 use crate::big::index::Promoted;
 use crate::error::Error;
+use crate::io;
 use crate::read::cache::ChunkCache;
 use crate::read::reader::Reader;
 
@@ -77,6 +78,25 @@ impl Reader {
     /// Takes the file of an index that was made. Whether it is whole. Blocks.
     pub fn take_index(&self, id: IndexId) -> bool {
         self.indexes.add(self.descriptor(), id)
+    }
+
+    /// Leaves the file of an index, which is to be made again.
+    pub fn forget_index(&self, id: IndexId) {
+        self.indexes.remove(id);
+    }
+
+    /// Leaves and removes the files of all indexes but these. Blocks.
+    ///
+    /// # Errors
+    /// When a file that exists cannot be removed.
+    pub fn remove_indexes(&self, kept: &[IndexId]) -> Result<(), Error> {
+        let mut ids = Vec::new();
+        self.indexes.each(|id, _| ids.push(id));
+        for id in ids.into_iter().filter(|id| !kept.contains(id)) {
+            self.indexes.remove(id);
+            io::remove_if_exists(&self.descriptor().index_path(id))?;
+        }
+        Ok(())
     }
 
     /// Leaves the file of an index if this error is about it: the sstable is not indexed then. Whether it is.
