@@ -120,6 +120,11 @@ impl Memtable {
         }
     }
 
+    /// How many candidates a query would get from an index, as far as that is no more than `max`.
+    pub fn count_candidates(&self, lookup: &IndexLookup, max: usize) -> usize {
+        self.terms.as_ref().map_or(0, |terms| terms.count(lookup, max))
+    }
+
     /// All memory held, in bytes.
     pub fn bytes(&self) -> usize {
         self.arena.held_bytes() + self.overhead_bytes()

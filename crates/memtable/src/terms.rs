@@ -92,6 +92,13 @@ impl Names {
         }
     }
 
+    fn len(&self) -> usize {
+        match self {
+            Self::Whole | Self::Row(_) => 1,
+            Self::Rows(chunks) => chunks.iter().map(Vec::len).sum(),
+        }
+    }
+
     /// Gives the rows behind a bound, in order, until that returns false.
     fn each(&self, behind: Option<&Bound>, order: &ClusteringOrder, give: &mut impl FnMut(Option<&[u8]>) -> bool) {
         let is_behind = |name: &[u8]| behind.is_none_or(|behind| behind.compare_key(order, name).is_lt());
@@ -208,6 +215,33 @@ impl MemtableTerms {
                 index.of_row(layout, row, &mut add);
             }
         }
+    }
+
+    /// How many candidates a query would get, as far as that is no more than `max`.
+    pub(crate) fn count(&self, lookup: &IndexLookup, max: usize) -> usize {
+        let Some((_, terms)) = self.indexes.iter().find(|(index, _)| index.id == lookup.id) else {
+            return 0;
+        };
+        let ranges = lookup.ranges.iter().filter(|range| !range.is_empty());
+        let listed = ranges.flat_map(|range| terms.lists.range::<[u8], _>(range.bounds()));
+        let mut count = 0;
+        for (_, postings) in listed {
+            match postings {
+                Postings::Partition(_, names) => count += names.len(),
+                Postings::Partitions(all) => {
+                    for names in all.values() {
+                        count += names.len();
+                        if count > max {
+                            break;
+                        }
+                    }
+                }
+            }
+            if count > max {
+                return max;
+            }
+        }
+        count
     }
 
     /// Offers the candidates that a query asks an index for, behind a place.

@@ -57,7 +57,8 @@ use uuid::Uuid;
 use crate::function::{Aggregate, Function, Operation, Resolved, Scalar, UserAggregation, is_number};
 use crate::operand::Computed;
 use crate::restrict::{
-    Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, PartitionRestriction, Restrictions,
+    Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, IndexedTest, PartitionRestriction,
+    Restrictions,
 };
 use crate::selection::{AggregateCall, ElementTimes, Expression, Item, Selection};
 use crate::{InOperand, Operand, PlanError, Select, SelectPlan};
@@ -213,8 +214,8 @@ impl SelectPlan {
         let restrictions = Restrictions {
             partition: PartitionRestriction::All,
             clustering: ClusteringRestriction::new(&table, prefix, lower, upper)?,
+            indexed: IndexedTest::of_filters(&table, &filters),
             filters,
-            indexed: Vec::new(),
         };
         let items = of_first.into_iter().map(|position| Item::of_column(&table, position));
         let items = items.collect::<Result<_, PlanError>>()?;

@@ -38,7 +38,6 @@ pub use metrics::activity::Activity;
 pub use metrics::large::{Measured, MeasuredRow, Touched};
 pub use metrics::table_metrics::{Recorded, Samplers, TableHistogram, TableMetrics, requests};
 pub use metrics::top_partitions::{SAMPLED_KEYS_MAX, Sampled, Sampler};
-pub use read::indexed::CandidateReader;
 pub use read::merged_row::{InMemory, RowBuffers, RowProjection};
 pub use read::point::{PlainRow, RowName, Sources, row_of};
 pub use read::reader::{ReadOptions, ShardReader};

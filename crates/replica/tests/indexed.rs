@@ -6,7 +6,7 @@ use std::ops::Bound as RangeBound;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use mutation::candidates::CandidatesFrom;
+use mutation::candidates::{CandidatesFrom, Passed};
 use mutation::row::{Liveness, Shared};
 use mutation::terms::{IndexLookup, IndexTerms, TermPlace};
 use mutation::{Bound, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RowBuilder, Tombstone};
@@ -319,6 +319,74 @@ fn what_indexes_list_is_what_a_scan_finds_whatever_happens_between_the_writes() 
         }
     }
     assert!(seen > 1000, "the queries found {seen} rows in all");
+}
+
+#[test]
+fn a_value_that_most_rows_have_is_read_from_any_row_on() {
+    run(1, || async {
+        let mut indexed = table();
+        add(&mut indexed, "v");
+        let sea = Sea::start(&Arc::new(indexed));
+        let table = sea.store.table();
+        let id = usize::from(table.column("v").expect("a column").id.0);
+        let shared = Shared {
+            timestamp: 1,
+            ttl: 0,
+            expiry: 0,
+        };
+        // More than are read one by one, whatever they cost.
+        for c in 0..12_000 {
+            let (mut bytes, key) = (Vec::new(), [u8::try_from(c % 3).expect("a small number")]);
+            MutationBuilder::begin(&mut bytes, table.id, &key).row(&clustering(c), |out| {
+                let value = [u8::from(c % 1000 == 7)];
+                RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, id + 1).value(id, &value);
+            });
+            let mutation = Mutation::new(&bytes).expect("a whole mutation");
+            let written = sea.shard.write(&sea.store, token_of(&key), &mutation);
+            written.expect("there is room").is_not_awaited();
+            if c == 6_000 {
+                sea.shard.flush_all().await.expect("the disk works");
+            }
+        }
+        let terms = IndexTerms::of(&table, &table.indexes[0]).expect("the table has the column");
+        for (value, wanted) in [(0_u8, 11_988), (1, 12)] {
+            let bound = RangeBound::Included(&[value][..]);
+            let lookup = IndexLookup {
+                id: table.indexes[0].id,
+                ranges: vec![terms.range(None, bound, bound)],
+                pattern: None,
+            };
+            assert_eq!(sea.compare(vec![lookup.clone()], 1000).await, Ok(wanted));
+            // Behind a row in the middle of each partition.
+            let behind = |c: i32| CandidatesFrom {
+                token: token_of(&[u8::try_from(c % 3).expect("a small number")]),
+                key: vec![u8::try_from(c % 3).expect("a small number")],
+                passed: Passed::To(Bound::after(&clustering(c))),
+            };
+            for c in [3_000, 6_001, 9_002] {
+                let (shard, limits) = (
+                    (&sea.shard, &*sea.store),
+                    BlockLimits {
+                        rows: 100,
+                        bytes: 1 << 20,
+                    },
+                );
+                let extent = (TokenRange::ALL, behind(c));
+                let how = (limits, ReadOptions::default());
+                let listed = ShardReader::of_index(shard, table.clone(), extent, vec![lookup.clone()], how);
+                let found = sea.rows(listed, std::slice::from_ref(&lookup)).await;
+                let key = vec![u8::try_from(c % 3).expect("a small number")];
+                let is_after = |other: i32| {
+                    let other_key = vec![u8::try_from(other % 3).expect("a small number")];
+                    let places = (token_of(&other_key), &other_key).cmp(&(token_of(&key), &key));
+                    // Rows descend.
+                    places.is_gt() || places.is_eq() && other < c
+                };
+                let wanted = (0..12_000).filter(|other| u8::from(other % 1000 == 7) == value && is_after(*other));
+                assert_eq!(found.len(), wanted.count(), "value {value} behind {c}");
+            }
+        }
+    });
 }
 
 #[test]

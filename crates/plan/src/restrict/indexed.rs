@@ -37,6 +37,13 @@ impl IndexedTest {
         })
     }
 
+    /// What the indexes of a table know of filters: of each, one at most.
+    #[must_use]
+    pub fn of_filters(table: &Table, filters: &[Filter]) -> Vec<Self> {
+        let of_filter = |filter| table.indexes.iter().find_map(|index| Self::new(table, index, filter));
+        filters.iter().filter_map(of_filter).collect()
+    }
+
     pub(super) const fn filter(&self) -> &Filter {
         &self.filter
     }

@@ -121,7 +121,11 @@ impl Work for Aggregate {
             now,
             stretch,
         );
-        let read = read.map_err(QueryError::of_replicas)?.within(time.round);
+        let lookups = run.with(|ctx| select.restrictions.lookups(ctx))?;
+        let read = read
+            .map_err(QueryError::of_replicas)?
+            .listed_by(lookups)
+            .within(time.round);
         let place = consume_until(select, run, &mut consumer, read, time).await?;
         Ok((consumer.take_found(select), place))
     }

@@ -271,7 +271,6 @@ impl Engine {
         // A request to aggregate elsewhere has room for one moment, and functions need the wall clock.
         if let Partitions::Tokens(from, to) = partitions
             && run.now_in_seconds.is_none()
-            && select.restrictions.indexed.is_empty()
             && let Some(spread) = self.spread(select, request, &consumer, (from, to))?
             && let Some(flow) = self.spread_aggregate(select, run, &mut consumer, level, spread).await?
         {

@@ -53,6 +53,22 @@ struct United {
     sources: Vec<Listed>,
 }
 
+/// A read of one candidate costs as much as scanning so many rows.
+const READ_COST: u64 = 3;
+/// A condition that lists more than so many times what another one does is not asked: its lists cost more than they
+/// save.
+const WIDER_MAX: u64 = 16;
+/// Candidates of a memtable are counted up to so many.
+const COUNTED_MAX: usize = 10_000;
+
+/// What comes next.
+pub(super) enum Listing {
+    /// A candidate.
+    Candidate(Candidate),
+    /// The rows of a tablet from a place on, which cost less to scan than to read one by one.
+    Scan(Rc<Version>, TokenRange, CandidatesFrom),
+}
+
 /// What a tablet lists for all conditions.
 struct TabletCandidates {
     table: Arc<Table>,
@@ -63,7 +79,7 @@ struct TabletCandidates {
 }
 
 /// The candidates of the tablets that a shard has in a range of tokens.
-pub struct CandidateReader {
+pub(super) struct CandidateReader {
     table: Arc<Table>,
     tablets: Rc<[Rc<Tablet>]>,
     next: usize,
@@ -413,6 +429,48 @@ impl TabletCandidates {
         })
     }
 
+    /// Leaves out the conditions that cost more than they save. False: to scan the tablet costs less than to read what
+    /// the others list.
+    async fn choose(&mut self) -> Result<bool, ReadError> {
+        let version = self.version.clone();
+        let mut rows: u64 = version
+            .sstables
+            .iter()
+            .map(|reader| reader.meta().statistics.rows)
+            .sum();
+        for memtable in memtables(&version) {
+            rows += memtable.with(|memtable| memtable.row_count().max(memtable.partition_count() as u64));
+        }
+        let mut counts = Vec::with_capacity(self.conditions.len());
+        for condition in &self.conditions {
+            let mut count = 0;
+            for source in &condition.sources {
+                count += match &source.source {
+                    Source::Memtable(memtable) => memtable.with(|memtable| {
+                        let listed = || memtable.count_candidates(&condition.lookup, COUNTED_MAX) as u64;
+                        let has_index = memtable.has_index(condition.lookup.id);
+                        if has_index { listed() } else { memtable.row_count() }
+                    }),
+                    Source::File(cursor) => cursor.count().await.map_err(|e| version.read_error(e))?,
+                    Source::Unindexed(reader, _) => reader.meta().statistics.rows,
+                };
+            }
+            counts.push(count);
+        }
+        let least = counts.iter().copied().min().unwrap_or(0);
+        let mut counts = counts.into_iter();
+        self.conditions.retain(|_| {
+            counts
+                .next()
+                .is_some_and(|count| count <= least.saturating_mul(WIDER_MAX).max(least + 64))
+        });
+        let lists_rows = self
+            .conditions
+            .iter()
+            .any(|condition| !condition.terms.lists_partitions());
+        Ok(!lists_rows || rows < COUNTED_MAX as u64 || least.saturating_mul(READ_COST) < rows)
+    }
+
     /// The next candidate of all conditions; None at the end.
     async fn next(&mut self) -> Result<Option<Candidate>, ReadError> {
         let Self {
@@ -461,8 +519,7 @@ impl TabletCandidates {
 impl CandidateReader {
     /// Reads what is listed of `range` from a place on, by this form of the table, in the tablets that the shard has
     /// now.
-    #[must_use]
-    pub fn new(
+    pub(super) fn new(
         table: Arc<Table>,
         store: &TableStore,
         cache: Rc<ChunkCache>,
@@ -487,19 +544,19 @@ impl CandidateReader {
     }
 
     /// What the tablet of the last candidate has.
-    pub(crate) fn version(&self) -> Option<Rc<Version>> {
+    pub(super) fn version(&self) -> Option<Rc<Version>> {
         self.current.as_ref().map(|tablet| tablet.version.clone())
     }
 
-    /// The next candidate; None at the end.
+    /// What comes next; None at the end.
     ///
     /// # Errors
     /// When a file cannot be read, something of the tokens is missing, or too many rows are not in the index yet.
-    pub async fn next(&mut self) -> Result<Option<Candidate>, ReadError> {
+    pub(super) async fn next(&mut self) -> Result<Option<Listing>, ReadError> {
         loop {
             if let Some(tablet) = &mut self.current {
                 if let Some(candidate) = tablet.next().await? {
-                    return Ok(Some(candidate));
+                    return Ok(Some(Listing::Candidate(candidate)));
                 }
                 self.current = None;
             }
@@ -522,13 +579,12 @@ impl CandidateReader {
             } else {
                 first
             };
-            let tablet = TabletCandidates::new(
-                &self.table,
-                tablet.version(),
-                &self.cache,
-                (range, &from),
-                &self.conditions,
-            )?;
+            let version = tablet.version();
+            let table = &self.table;
+            let mut tablet = TabletCandidates::new(table, version, &self.cache, (range, &from), &self.conditions)?;
+            if !tablet.choose().await? {
+                return Ok(Some(Listing::Scan(tablet.version, range, from)));
+            }
             self.current = Some(tablet);
         }
     }

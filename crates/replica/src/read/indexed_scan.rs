@@ -4,16 +4,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use memory::RowMemory;
-use mutation::candidates::Candidate;
+use mutation::candidates::{CandidatesFrom, Passed};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use schema::Table;
 use sstable::ChunkCache;
 use types::Token;
 use types::token::KeyHash;
 
-use crate::read::indexed::CandidateReader;
+use crate::read::indexed::{CandidateReader, Listing};
 use crate::read::point::{RowName, row_of};
-use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError};
+use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader};
 use crate::tablets::tablet::Version;
 
 /// Rows of one partition that are read together at most.
@@ -26,8 +26,10 @@ pub(crate) struct IndexedScan {
     candidates: CandidateReader,
     limits: BlockLimits,
     row_memory: Option<Arc<dyn RowMemory>>,
-    /// The first candidate that is not read.
-    pending: Option<Candidate>,
+    /// The first that is not read.
+    pending: Option<Listing>,
+    /// A tablet that is scanned.
+    scan: Option<ScanReader>,
     /// The partition that was begun last.
     begun: Option<(Token, Vec<u8>)>,
     current: Option<Current>,
@@ -63,6 +65,7 @@ impl IndexedScan {
             limits,
             row_memory,
             pending: None,
+            scan: None,
             begun: None,
             current: None,
         }
@@ -76,6 +79,14 @@ impl IndexedScan {
     /// say in `covered` how far they go.
     pub(crate) async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReadError> {
         loop {
+            if self.current.is_none()
+                && let Some(scan) = &mut self.scan
+            {
+                if let Some(block) = scan.next_block().await? {
+                    return Ok(Some(block));
+                }
+                self.scan = None;
+            }
             let Some(current) = &mut self.current else {
                 if !self.begin().await? {
                     return Ok(None);
@@ -120,11 +131,16 @@ impl IndexedScan {
 
     /// Leaves the rest of the current partition unread.
     pub(crate) async fn skip_partition(&mut self) -> Result<(), ReadError> {
-        self.current = None;
+        let was_reading = self.current.take().is_some();
+        if let Some(scan) = &mut self.scan
+            && !was_reading
+        {
+            return scan.skip_partition().await;
+        }
         let Some((token, key)) = self.begun.take() else {
             return Ok(());
         };
-        while let Some(next) = self.peek().await? {
+        while let Some(Listing::Candidate(next)) = self.peek().await? {
             if (next.token, &next.key) != (token, &key) {
                 break;
             }
@@ -133,7 +149,42 @@ impl IndexedScan {
         Ok(())
     }
 
-    async fn peek(&mut self) -> Result<Option<&Candidate>, ReadError> {
+    /// Begins to scan a tablet: the rest of the partition in which the read begins first.
+    fn begin_scan(&mut self) {
+        let Some(Listing::Scan(version, range, from)) = self.pending.take() else {
+            return;
+        };
+        self.begun = None;
+        let CandidatesFrom { token, mut key, passed } = from;
+        if let Passed::To(bound) = passed {
+            let read = PartitionRead {
+                hash: KeyHash::of(&key),
+                key: key.clone(),
+                slices: vec![ClusteringSlice {
+                    start: bound,
+                    end: Bound::top(),
+                }],
+                reversed: false,
+                limits: self.limits,
+            };
+            let mut reader = PartitionReader::new(self.table.clone(), version.clone(), self.cache.clone(), read);
+            reader.set_row_memory(self.row_memory.clone());
+            self.current = Some(Current {
+                rows: Rows::Several(Box::new(reader)),
+                key: (token, key.clone()),
+                end: None,
+                is_open: false,
+            });
+            key.push(0);
+        } else if passed == Passed::All {
+            key.push(0);
+        }
+        let (table, cache, limits) = (self.table.clone(), self.cache.clone(), self.limits);
+        let scan = ScanReader::new(table, version, cache, range, (token, key), limits);
+        self.scan = Some(scan.with_row_memory(self.row_memory.clone()));
+    }
+
+    async fn peek(&mut self) -> Result<Option<&Listing>, ReadError> {
         if self.pending.is_none() {
             self.pending = self.candidates.next().await?;
         }
@@ -142,8 +193,13 @@ impl IndexedScan {
 
     /// Begins to read the next candidates that are of one partition; false at the end.
     async fn begin(&mut self) -> Result<bool, ReadError> {
-        let Some(first) = self.peek().await? else {
-            return Ok(false);
+        let first = match self.peek().await? {
+            None => return Ok(false),
+            Some(Listing::Scan(..)) => {
+                self.begin_scan();
+                return Ok(true);
+            }
+            Some(Listing::Candidate(first)) => first,
         };
         let key = (first.token, first.key.clone());
         let version = self
@@ -153,10 +209,13 @@ impl IndexedScan {
         let mut slices = Vec::new();
         let mut end = None;
         while let Some(next) = self.peek().await? {
-            if (next.token, &next.key) != (key.0, &key.1) {
-                end = None;
-                break;
-            }
+            let next = match next {
+                Listing::Candidate(next) if (next.token, &next.key) == (key.0, &key.1) => next,
+                Listing::Candidate(_) | Listing::Scan(..) => {
+                    end = None;
+                    break;
+                }
+            };
             let Some(clustering) = &next.clustering else {
                 slices = vec![ClusteringSlice::all()];
                 self.pending = None;
