@@ -13,7 +13,8 @@ use topology::{Consistency, Replication};
 use types::token::token_of;
 
 use crate::support;
-use crate::support::{Cluster, Local, Shape, delete, everything, insert};
+use crate::support::{Cluster, Local, Shape, delete, everything, insert, partition};
+use coordinator::Extent;
 
 /// A row of the table: partition key and clustering key.
 type Name = (u8, i32);
@@ -89,12 +90,20 @@ fn give(cluster: &mut Cluster, node: usize, some: Write) {
 
 /// Reads the rows that have a value, some at a time, as a consumer sees them: it checks each.
 fn rows_with(cluster: &mut Cluster, node: usize, value: u8, level: Consistency, rows: usize) -> (BTreeSet<Name>, u64) {
+    rows_in(cluster, everything(), (node, value, level, rows))
+}
+
+fn rows_in(
+    cluster: &mut Cluster,
+    extent: Extent,
+    (node, value, level, rows): (usize, u8, Consistency, usize),
+) -> (BTreeSet<Name>, u64) {
     cluster.on(node, move |node: Local| async move {
         let store = node.shard.store(support::table().id).expect("the table is open");
         let table: Arc<Table> = store.table();
         let before = node.coordinator.context.metrics();
         let read = node
-            .read(&table, everything(), level, rows)
+            .read(&table, extent, level, rows)
             .expect("enough replicas live");
         let mut read = read.listed_by(vec![lookup(&table, &[value])]);
         let mut found = BTreeSet::new();
@@ -228,6 +237,16 @@ fn difference(seed: u64) -> Option<String> {
         let node = chance.below(3);
         let (found, _) = rows_with(&mut cluster, node, value, Consistency::All, rows);
         let wanted = merged(&writes, value);
+        let of_partitions = (0..4).flat_map(|key| {
+            let how = (node, value, Consistency::All, rows);
+            rows_in(&mut cluster, partition(&[key]), how).0
+        });
+        let of_partitions: BTreeSet<Name> = of_partitions.collect();
+        if of_partitions != wanted {
+            return Some(format!(
+                "value {value}, by partition: {of_partitions:?}, not {wanted:?}"
+            ));
+        }
         (found != wanted).then(|| format!("value {value}, {rows} rows at a time: {found:?}, not {wanted:?}"))
     })
 }

@@ -70,6 +70,11 @@ impl<'a> PartitionRef<'a> {
         }
     }
 
+    /// Whether its rows fill more than one block.
+    pub fn has_many_rows(&self) -> bool {
+        self.partition.rows.has_many_blocks()
+    }
+
     /// The row with that whole clustering key.
     #[inline]
     pub fn row(&self, clustering: &[u8]) -> Option<RowRef<'a>> {

@@ -152,6 +152,11 @@ fn write_block<'a>(out: &mut Vec<u8>, entries: impl ExactSizeIterator<Item = (&'
 }
 
 impl Blocks {
+    /// Whether there is more than one.
+    pub(crate) const fn has_many_blocks(&self) -> bool {
+        matches!(self, Self::Many(_))
+    }
+
     /// Bytes outside the arena.
     pub(crate) fn list_bytes(&self) -> usize {
         match self {

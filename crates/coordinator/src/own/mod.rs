@@ -136,6 +136,27 @@ impl OwnPartition<'_> {
         Ok(tablet.with_version(|version| version.may_have(self.hash, self.key))?)
     }
 
+    /// Reads the rows that indexes list of slices of it. None: to read the slices costs less.
+    pub fn read_listed(
+        &self,
+        own: &Own,
+        table: &Arc<Table>,
+        slices: Vec<ClusteringSlice>,
+        lookups: &[IndexLookup],
+        (stretch, options): (Stretch, &ReadOptions),
+    ) -> Option<OwnRead> {
+        let read = PartitionRead {
+            hash: self.hash,
+            key: self.key.to_vec(),
+            slices,
+            reversed: false,
+            limits: stretch.into(),
+        };
+        let shard = (&own.context.shard, &*self.store);
+        let reader = ShardReader::of_listed_partition(shard, table, &read, lookups, options)?;
+        Some(OwnRead { reader })
+    }
+
     /// Reads slices of it, in clustering order and disjoint.
     ///
     /// # Errors

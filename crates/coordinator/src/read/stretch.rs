@@ -297,7 +297,11 @@ impl Stretch {
         read: PartitionRead,
     ) -> Result<(), ReplicaError> {
         let token = read.hash.token();
-        let reader = ShardReader::of_partition(shard, self.table.clone(), read, self.options());
+        let options = self.options();
+        let listed = self.listing.as_ref().and_then(|(listing, _)| {
+            ShardReader::of_listed_partition(shard, &self.table, &read, &listing.lookups, &options)
+        });
+        let reader = listed.or_else(|| ShardReader::of_partition(shard, self.table.clone(), read, options));
         let mut reader = reader.ok_or(ReplicaError::NotHere(token))?;
         let is_of_row = reader.is_of_row();
         loop {
@@ -305,6 +309,7 @@ impl Stretch {
             let Some(block) = self.unless_withheld(next)? else {
                 break;
             };
+            let block = preempt::allowed(|| self.matching(block));
             if is_of_row {
                 // The slice ends with the row, however many were asked for.
                 self.count(&block, false);

@@ -548,9 +548,21 @@ impl Engine {
         }
         let slices = (slices_left(select, run, consumer, key)?, select.reversed);
         let (stretch, options) = (stretch_of(consumer), read_options(select, consumer));
-        let read = partition.read(&self.coordinator.own, &select.table, slices, stretch, options);
+        let own = &self.coordinator.own;
+        let lookups = run.with(|ctx| select.restrictions.lookups(ctx))?;
+        let listed = if lookups.is_empty() || select.reversed {
+            None
+        } else {
+            partition.read_listed(own, &select.table, slices.0.clone(), &lookups, (stretch, &options))
+        };
+        let read = match listed {
+            Some(read) => read,
+            None => partition
+                .read(own, &select.table, slices, stretch, options)
+                .map_err(failure)?,
+        };
         let mut source = KeptRead {
-            read: read.map_err(failure)?,
+            read,
             table: &select.table,
             unused: None,
         };

@@ -73,7 +73,9 @@ impl Engine {
         level: (Consistency, Duration),
     ) -> Result<Flow, QueryError> {
         let extent = partition_left(select, run, consumer, key)?;
-        let mut read = self.replicated(select, run, consumer, extent, level)?;
+        let lookups = run.with(|ctx| select.restrictions.lookups(ctx))?;
+        let read = self.replicated(select, run, consumer, extent, level)?;
+        let mut read = read.listed_by(lookups);
         consume_partition(select, run, consumer, &mut read).await
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct IndexedScan {
     pending: Option<Listing>,
     /// A tablet that is scanned.
     scan: Option<ScanReader>,
+    /// The one partition that is read, and the slices of it.
+    within: Option<(Vec<u8>, Vec<ClusteringSlice>)>,
     /// The partition that was begun last.
     begun: Option<(Token, Vec<u8>)>,
     current: Option<Current>,
@@ -66,9 +68,16 @@ impl IndexedScan {
             row_memory,
             pending: None,
             scan: None,
+            within: None,
             begun: None,
             current: None,
         }
+    }
+
+    /// This read, of some slices of one partition alone.
+    pub(crate) fn within(self, key: &[u8], slices: &[ClusteringSlice]) -> Self {
+        let within = Some((key.to_vec(), slices.to_vec()));
+        Self { within, ..self }
     }
 
     pub(crate) fn set_limits(&mut self, limits: BlockLimits) {
@@ -149,12 +158,36 @@ impl IndexedScan {
         Ok(())
     }
 
+    /// Begins to read slices that end their partition.
+    fn several(&self, token: Token, version: Rc<Version>, read: PartitionRead) -> Current {
+        let key = (token, read.key.clone());
+        let mut reader = PartitionReader::new(self.table.clone(), version, self.cache.clone(), read);
+        reader.set_row_memory(self.row_memory.clone());
+        Current {
+            rows: Rows::Several(Box::new(reader)),
+            key,
+            end: None,
+            is_open: false,
+        }
+    }
+
     /// Begins to scan a tablet: the rest of the partition in which the read begins first.
     fn begin_scan(&mut self) {
         let Some(Listing::Scan(version, range, from)) = self.pending.take() else {
             return;
         };
         self.begun = None;
+        if let Some((key, slices)) = self.within.clone() {
+            let read = PartitionRead {
+                hash: KeyHash::of(&key),
+                key: key.clone(),
+                slices,
+                reversed: false,
+                limits: self.limits,
+            };
+            self.current = Some(self.several(from.token, version, read));
+            return;
+        }
         let CandidatesFrom { token, mut key, passed } = from;
         if let Passed::To(bound) = passed {
             let read = PartitionRead {
@@ -167,14 +200,7 @@ impl IndexedScan {
                 reversed: false,
                 limits: self.limits,
             };
-            let mut reader = PartitionReader::new(self.table.clone(), version.clone(), self.cache.clone(), read);
-            reader.set_row_memory(self.row_memory.clone());
-            self.current = Some(Current {
-                rows: Rows::Several(Box::new(reader)),
-                key: (token, key.clone()),
-                end: None,
-                is_open: false,
-            });
+            self.current = Some(self.several(token, version.clone(), read));
             key.push(0);
         } else if passed == Passed::All {
             key.push(0);
@@ -185,10 +211,30 @@ impl IndexedScan {
     }
 
     async fn peek(&mut self) -> Result<Option<&Listing>, ReadError> {
-        if self.pending.is_none() {
-            self.pending = self.candidates.next().await?;
+        while self.pending.is_none() {
+            let Some(next) = self.candidates.next().await? else {
+                break;
+            };
+            if self.is_within(&next) {
+                self.pending = Some(next);
+            }
         }
         Ok(self.pending.as_ref())
+    }
+
+    /// Whether it is of what is read.
+    fn is_within(&self, listing: &Listing) -> bool {
+        let (Some((key, slices)), Listing::Candidate(candidate)) = (&self.within, listing) else {
+            return true;
+        };
+        let order = &self.table.clustering_order;
+        let is_in = |clustering: &Vec<u8>| {
+            let is_of = |slice: &ClusteringSlice| {
+                slice.start.compare_key(order, clustering).is_lt() && slice.end.compare_key(order, clustering).is_gt()
+            };
+            slices.iter().any(is_of)
+        };
+        candidate.key == *key && candidate.clustering.as_ref().is_none_or(is_in)
     }
 
     /// Begins to read the next candidates that are of one partition; false at the end.

@@ -293,6 +293,25 @@ impl Version {
     }
 }
 
+/// A partition of an sstable above this is long: an index may lead to its rows sooner than a read of all of it.
+const LONG_PARTITION_BYTES: u64 = 64 << 10;
+
+impl Version {
+    /// Whether the partition may have so many rows that an index is worth asking for some of them.
+    pub(crate) fn may_have_long(&self, hash: KeyHash, key: &[u8]) -> bool {
+        let is_long = |reader: &Arc<sstable::Reader>| {
+            reader.may_have_partition_above(LONG_PARTITION_BYTES) && reader.may_contain(hash)
+        };
+        let has_many = |memtable: MemtableSource| {
+            memtable.with(|memtable| {
+                let partition = memtable.partition(hash.token(), key);
+                partition.is_some_and(|partition| partition.has_many_rows())
+            })
+        };
+        self.sstables.iter().any(is_long) || memtables_of(self, hash.token()).any(has_many)
+    }
+}
+
 /// What to read of one partition.
 #[derive(Clone, Debug)]
 pub struct PartitionRead {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use memory::RowMemory;
 use mutation::PartitionBlock;
-use mutation::candidates::CandidatesFrom;
-use mutation::terms::IndexLookup;
+use mutation::candidates::{CandidatesFrom, Passed};
+use mutation::terms::{IndexLookup, IndexTerms};
 use schema::Table;
 use types::Token;
 use types::token::KeyHash;
@@ -123,6 +123,48 @@ impl ShardReader {
             shard: shard.clone(),
             part: Part::Indexed(Box::new(scan)),
         }
+    }
+
+    /// Reads the rows that indexes list of slices of a partition. None: to read the slices costs less, as the partition
+    /// is small, or is read backwards, or the indexes list whole partitions.
+    pub fn of_listed_partition(
+        (shard, store): (&Rc<Shard>, &TableStore),
+        table: &Arc<Table>,
+        read: &PartitionRead,
+        lookups: &[IndexLookup],
+        options: &ReadOptions,
+    ) -> Option<Self> {
+        let first = read.slices.first().filter(|_| !read.reversed)?;
+        let lists_rows = |lookup: &IndexLookup| {
+            let index = table.indexes.iter().find(|index| index.id == lookup.id);
+            let terms = index.and_then(|index| IndexTerms::of(table, index));
+            terms.is_some_and(|terms| !terms.lists_partitions())
+        };
+        let lookups: Vec<IndexLookup> = lookups.iter().filter(|lookup| lists_rows(lookup)).cloned().collect();
+        let (token, key) = (read.hash.token(), &read.key);
+        let tablet = store.tablet(token)?;
+        if lookups.is_empty() || !tablet.version().may_have_long(read.hash, key) {
+            return None;
+        }
+        let from = CandidatesFrom {
+            token,
+            key: key.clone(),
+            passed: Passed::To(first.start.clone()),
+        };
+        let after = Token(token.0.saturating_sub(1));
+        let extent = (TokenRange { after, to: token }, from);
+        let cache = shard.cache_of_read(options.bypasses_cache);
+        let candidates = CandidateReader::new(table.clone(), store, cache.clone(), extent, lookups);
+        let scan = IndexedScan::new(
+            table.clone(),
+            cache,
+            candidates,
+            read.limits,
+            options.row_memory.clone(),
+        );
+        let part = Part::Indexed(Box::new(scan.within(key, &read.slices)));
+        let shard = shard.clone();
+        Some(Self { shard, part })
     }
 
     /// Reads a partition of one version of a tablet, for instance one that has a single file; leaves caches as they

@@ -638,6 +638,16 @@ impl Reader {
         token >= self.meta.first_token && token <= self.meta.last_token
     }
 
+    /// Whether a partition of it may take more bytes than this, before compression.
+    #[must_use]
+    pub fn may_have_partition_above(&self, bytes: u64) -> bool {
+        let known = self.meta.statistics.partition_size.buckets();
+        let is_above = |(end, count): (Option<i64>, i64)| {
+            count > 0 && end.is_none_or(|end| u64::try_from(end).unwrap_or(u64::MAX) > bytes)
+        };
+        self.meta.data_len > bytes && known.into_iter().any(is_above)
+    }
+
     /// Forgets the cached chunks of this file, when it is deleted or moves away.
     pub fn evict_from(&self, cache: &ChunkCache) {
         cache.forget(self.data.id());
