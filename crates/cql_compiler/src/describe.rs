@@ -4,7 +4,9 @@
 //! Names in answers are as one would write them: quoted when they must be.
 
 use cql::ast::{Describe, DescribeSubject, QualifiedName};
-use schema::{Keyspace, Schema, Table, describe_keyspace, describe_table, describe_type, quote_identifier};
+use schema::{
+    Index, Keyspace, Schema, Table, describe_index, describe_keyspace, describe_table, describe_type, quote_identifier,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use system_tables::KeyspaceKind;
@@ -67,14 +69,19 @@ pub fn describe(schema: &Schema, statement: &Describe, ctx: &DescribeContext<'_>
         }
         DescribeSubject::Table(name) => {
             let keyspace = describer.keyspace_named(name.keyspace.as_deref())?;
-            vec![describer.table(keyspace, &name.name).ok_or_else(|| {
+            describer.table(keyspace, &name.name).ok_or_else(|| {
                 CompileError::Invalid(format!(
                     "Table '{}' not found in keyspace '{}'",
                     name.name, keyspace.name
                 ))
-            })?]
+            })?
         }
-        DescribeSubject::Index(name) => return Err(describer.absent("Table for existing index", name)),
+        DescribeSubject::Index(name) => {
+            let keyspace = describer.keyspace_named(name.keyspace.as_deref())?;
+            let found = keyspace.index(&name.name);
+            let (table, index) = found.ok_or_else(|| describer.absent("Table for existing index", name))?;
+            vec![Element::index(table, index)]
+        }
         DescribeSubject::MaterializedView(name) => return Err(describer.absent("Materialized view", name)),
         DescribeSubject::Type(name) => {
             let keyspace = describer.keyspace_named(name.keyspace.as_deref())?;
@@ -131,6 +138,15 @@ impl Element {
             kind: "table",
             name: quote_identifier(&t.name),
             statement: String::new(),
+        }
+    }
+
+    fn index(table: &Table, index: &Index) -> Self {
+        Self {
+            keyspace: quote_identifier(&table.keyspace),
+            kind: "index",
+            name: quote_identifier(&index.name),
+            statement: describe_index(table, index),
         }
     }
 
@@ -254,15 +270,20 @@ impl<'a> Describer<'a> {
         Ok(keyspaces.into_iter().flat_map(elements).collect())
     }
 
-    fn table(&self, keyspace: &Keyspace, name: &str) -> Option<Element> {
-        keyspace.tables.get(name).map(|t| self.statement_of(keyspace, t))
+    fn table(&self, keyspace: &Keyspace, name: &str) -> Option<Vec<Element>> {
+        keyspace.tables.get(name).map(|t| self.with_indexes(keyspace, t))
     }
 
-    fn statement_of(&self, k: &Keyspace, t: &Table) -> Element {
-        Element {
+    /// A table, then its indexes.
+    fn with_indexes(&self, k: &Keyspace, t: &Table) -> Vec<Element> {
+        let table = Element {
             statement: describe_table(k, t, self.internals),
             ..Element::table(t)
-        }
+        };
+        let mut indexes: Vec<&Index> = t.indexes.iter().collect();
+        indexes.sort_by_key(|index| index.name.to_lowercase());
+        let indexes = indexes.into_iter().map(|index| Element::index(t, index));
+        [table].into_iter().chain(indexes).collect()
     }
 
     /// A keyspace, and unless `only` all that is in it.
@@ -275,13 +296,13 @@ impl<'a> Describer<'a> {
             elements.extend(k.types_in_order().into_iter().map(|udt| Element::described_type(udt)));
             elements.extend(functions(k, None));
             elements.extend(aggregates(k, None));
-            elements.extend(sorted_tables(k).into_iter().map(|t| self.statement_of(k, t)));
+            elements.extend(sorted_tables(k).into_iter().flat_map(|t| self.with_indexes(k, t)));
         }
         elements
     }
 
-    /// A keyspace of that name, else a table or type of the keyspace that is named or in use. (Cassandra does not find
-    /// types so; ScyllaDB does.)
+    /// A keyspace of that name, else a table, index or type of the keyspace that is named or in use. (Cassandra does
+    /// not find types so; ScyllaDB does.)
     fn any(&self, name: &QualifiedName) -> Result<Vec<Element>, CompileError> {
         if name.keyspace.is_none()
             && let Some(keyspace) = self.schema.keyspaces.get(&name.name)
@@ -292,10 +313,16 @@ impl<'a> Describer<'a> {
             return Err(CompileError::Invalid(format!("'{}' not found in keyspaces", name.name)));
         };
         let keyspace = self.keyspace_named(Some(keyspace))?;
-        let user_type = || keyspace.types.get(&name.name).map(|udt| Element::described_type(udt));
+        let index = || Some(keyspace.index(&name.name)?).map(|(table, index)| vec![Element::index(table, index)]);
+        let user_type = || {
+            keyspace
+                .types
+                .get(&name.name)
+                .map(|udt| vec![Element::described_type(udt)])
+        };
         self.table(keyspace, &name.name)
+            .or_else(index)
             .or_else(user_type)
-            .map(|e| vec![e])
             .ok_or_else(|| CompileError::Invalid(format!("'{}' not found in keyspace '{}'", name.name, keyspace.name)))
     }
 

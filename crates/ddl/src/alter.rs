@@ -7,7 +7,9 @@ use crate::error::DdlError;
 use crate::retype::retype;
 use crate::table::{COLUMNS_MAX, check_column_name, existing_table, static_without_clustering};
 use crate::type_limits::{self, has_nested_collection};
-use crate::{AlterTable, ChangeKind, NewColumn, Outcome, TableChange, compact, options, outcome_of_table, row_ttl};
+use crate::{
+    AlterTable, ChangeKind, NewColumn, Outcome, TableChange, compact, index, options, outcome_of_table, row_ttl,
+};
 
 pub(crate) fn alter(schema: &Schema, alter: &AlterTable) -> Result<Option<Outcome>, DdlError> {
     let Some((keyspace, old)) = existing_table(schema, &alter.table, alter.if_exists, "ALTER")? else {
@@ -200,6 +202,11 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> R
         Some(c) => {
             compact::check_drop(table, c)?;
             row_ttl::check_unused(table, name, "drop")?;
+            if let Some(indexes) = index::names_of_column(table, name) {
+                return Err(DdlError::Invalid(format!(
+                    "Cannot drop column {name} because it has dependent secondary indexes ({indexes})"
+                )));
+            }
             table.drop_column(name, dropped_at_us);
             Ok(())
         }
@@ -223,6 +230,11 @@ fn rename(old: &Table, table: &mut Table, from: &str, to: &str, if_exists: bool)
         return Err(DdlError::Invalid(format!(
             "Cannot rename column {from} to {to} in table '{}'; another column with that name already exists",
             table.quoted_name()
+        )));
+    }
+    if let Some(indexes) = index::names_of_column(old, from) {
+        return Err(DdlError::Invalid(format!(
+            "Can't rename column {from} because it has dependent secondary indexes ({indexes})"
         )));
     }
     table.rename_column(from, to);

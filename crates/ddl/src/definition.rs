@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use schema::{ColumnKind, TableId, UserFunction};
+use schema::{ColumnKind, IndexPart, TableId, UserFunction};
 use types::CqlType;
 
 use crate::TableOption;
@@ -27,6 +27,10 @@ pub enum Definition {
     AlterTable(AlterTable),
     /// A table goes.
     DropTable(DropTable),
+    /// A new secondary index.
+    CreateIndex(CreateIndex),
+    /// A secondary index goes.
+    DropIndex(DropIndex),
     /// A new user-defined type.
     CreateType(CreateType),
     /// Other fields of a user-defined type.
@@ -239,6 +243,55 @@ pub enum TableChange {
 pub struct DropTable {
     /// Its name.
     pub table: NameInKeyspace,
+    /// Whether it is no error that there is none of that name.
+    pub if_exists: bool,
+}
+
+/// A new secondary index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateIndex {
+    /// The table that is indexed.
+    pub table: NameInKeyspace,
+    /// Its name; None: it is made of those of the table and the column.
+    pub name: Option<String>,
+    /// Whether an index of that name, or one that equals it but for the name, is no error.
+    pub if_not_exists: bool,
+    /// What is indexed. No class that is built takes more or less than one.
+    pub targets: Vec<IndexTarget>,
+    /// As what it is declared.
+    pub class: IndexClass,
+}
+
+/// What an index covers of its table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexTarget {
+    /// The column.
+    pub column: String,
+    /// What of the column; None: its value, or the values in it if it is a collection that is not frozen.
+    pub part: Option<IndexPart>,
+}
+
+/// As what an index is declared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum IndexClass {
+    /// As one without a class.
+    Legacy,
+    /// As a local index of ScyllaDB, by these columns, which must be the partition key.
+    Local(Vec<String>),
+    /// As one of a class.
+    Custom {
+        /// The class, or another name that it has.
+        name: String,
+        /// Its options.
+        options: BTreeMap<String, String>,
+    },
+}
+
+/// A secondary index goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DropIndex {
+    /// Its name, and the keyspace of its table.
+    pub name: NameInKeyspace,
     /// Whether it is no error that there is none of that name.
     pub if_exists: bool,
 }

@@ -13,6 +13,8 @@ mod definition;
 mod difference;
 mod error;
 mod function;
+mod index;
+mod index_class;
 mod keyspace;
 mod option;
 mod options;
@@ -35,9 +37,10 @@ use system_tables::KeyspaceKind;
 use uuid::Uuid;
 
 pub use definition::{
-    AlterKeyspace, AlterTable, AlterType, CreateAggregate, CreateFunction, CreateKeyspace, CreateTable,
-    CreateTableLike, CreateType, Definition, DropAggregate, DropFunction, DropKeyspace, DropTable, DropType,
-    DroppedSignature, Existing, KeyspaceTablets, NameInKeyspace, NewColumn, TableChange, TypeChange,
+    AlterKeyspace, AlterTable, AlterType, CreateAggregate, CreateFunction, CreateIndex, CreateKeyspace, CreateTable,
+    CreateTableLike, CreateType, Definition, DropAggregate, DropFunction, DropIndex, DropKeyspace, DropTable, DropType,
+    DroppedSignature, Existing, IndexClass, IndexTarget, KeyspaceTablets, NameInKeyspace, NewColumn, TableChange,
+    TypeChange,
 };
 pub use difference::{SchemaDifference, schema_difference};
 pub use error::DdlError;
@@ -156,6 +159,8 @@ pub fn apply(schema: &Schema, definition: &Definition, ctx: &Context<'_>) -> Res
         Definition::CreateTableLike(create) => table_like::create(schema, create, ctx),
         Definition::AlterTable(alter) => alter::alter(schema, alter),
         Definition::DropTable(dropped) => table::drop(schema, dropped),
+        Definition::CreateIndex(create) => index::create(schema, create),
+        Definition::DropIndex(dropped) => index::drop(schema, dropped),
         Definition::CreateType(create) => user_type::create(schema, create),
         Definition::AlterType(alter) => user_type::alter(schema, alter),
         Definition::DropType(dropped) => user_type::drop(schema, dropped),

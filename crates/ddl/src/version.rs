@@ -186,6 +186,7 @@ fn digest_table(text: &mut String, table: &Table) {
         text.push_str("index ");
         word(text, &index.name);
         word(text, &index.column);
+        word(text, index.class_name().unwrap_or_default());
         let _ = write!(text, "{} {:?} {:?} ", index.id.0, index.part, index.kind);
         words(text, index.options.iter());
     }

@@ -1,7 +1,8 @@
 //! Scripts of statements and what they answer.
 //!
-//! Each file of `tests/ddl` is a suite of `testkit`: statements and their answers. All but `own.txt` were recorded from
-//! a running Apache Cassandra 4.1.7, so a difference is a difference from it. `begin anew` is an empty schema.
+//! Each file of `tests/ddl` is a suite of `testkit`: statements and their answers. All but `own.txt` and
+//! `own_indexes.txt` were recorded from a running Apache Cassandra (`indexes.txt` 5.0.8, the others 4.1.7), so a
+//! difference is a difference from it. `begin anew` is an empty schema.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +13,9 @@ use cql_compiler::describe::{self, DescribeContext, DescribedNode};
 use cql_compiler::{DdlContext, compile_ddl};
 use ddl::schema_version;
 use query::{QueryError, ResultColumn};
-use schema::{Column, ColumnId, Schema, Table, describe_keyspace, describe_table};
+use schema::{
+    Column, ColumnId, Index, IndexId, Schema, Table, describe_index, describe_keyspace, describe_table, describe_type,
+};
 use system_tables::{Builder, NamedRow, Registry, rows_of};
 use types::CqlType;
 use uuid::Uuid;
@@ -190,6 +193,9 @@ fn check_round_trip(schema: &Schema) {
     for k in schema.keyspaces.values().filter(|k| !is_of_system(&k.name)) {
         let answer = again.run(&describe_keyspace(k));
         assert!(answer.starts_with("ok\n"), "{}\nanswers {answer}", describe_keyspace(k));
+        for udt in k.types_in_order() {
+            assert_eq!(again.run(&describe_type(udt)), "ok\n", "{}", describe_type(udt));
+        }
         for t in k.tables.values() {
             for statement in describe_table(k, t, true).split_inclusive(";\n") {
                 let answer = again.run(statement);
@@ -197,7 +203,22 @@ fn check_round_trip(schema: &Schema) {
                 let is_taken = told.next() == Some("ok") && told.all(|line| line.starts_with("warning: "));
                 assert!(is_taken, "{statement}\nanswers {answer}");
             }
+            for index in &t.indexes {
+                let (statement, answer) = (describe_index(t, index), again.run(&describe_index(t, index)));
+                assert!(answer.starts_with("ok\n"), "{statement}\nanswers {answer}");
+            }
             let copy = again.schema.table(&k.name, &t.name).expect("it was just made");
+            // The numbers of indexes follow the order in which they were made.
+            let unnumbered = |t: &Table| -> Vec<Index> {
+                let indexes = t.indexes.iter().cloned();
+                indexes
+                    .map(|index| Index {
+                        id: IndexId(0),
+                        ..index
+                    })
+                    .collect()
+            };
+            assert_eq!(unnumbered(copy), unnumbered(t), "{}.{}", k.name, t.name);
             for internals in [false, true] {
                 assert_eq!(
                     describe_table(k, copy, internals),
@@ -220,7 +241,12 @@ fn check_round_trip(schema: &Schema) {
             };
             assert_eq!(without_ids(copy), without_ids(t), "{}.{}", k.name, t.name);
             if usize::from(t.next_column_id) == t.statics().chain(t.regulars()).count() {
-                assert_eq!(copy, t, "{}.{} was never altered", k.name, t.name);
+                let copy = Table {
+                    indexes: t.indexes.clone(),
+                    next_index_id: t.next_index_id,
+                    ..Table::clone(copy)
+                };
+                assert_eq!(copy, **t, "{}.{} was never altered", k.name, t.name);
             }
         }
         let (copy, k) = (&again.schema.keyspaces[&k.name], k);
@@ -262,5 +288,7 @@ scripts! {
     readd: "Dropped columns come back only as a type that reads what they held."
     describe: "DESCRIBE prints what Cassandra prints."
     schema_rows: "Rows of system_schema are those of Cassandra."
+    indexes: "Secondary indexes are created, shown, dropped and refused as in Cassandra."
+    own_indexes: "Indexes of other kinds, and options that have no effect."
     own: "Where ceto differs from Cassandra it does so as intended."
 }

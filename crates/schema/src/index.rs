@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use types::quote_identifier;
+
+use crate::table::Table;
+
 /// An index's number in its table. Never given again, so a file of a dropped index is never taken for one of another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct IndexId(pub u32);
@@ -48,6 +52,56 @@ pub struct Index {
     pub part: IndexPart,
     /// As what it was declared.
     pub kind: IndexKind,
+    /// USING, as the statement spelled it; None: the kind's own name.
+    pub class: Option<String>,
     /// WITH OPTIONS, as the statement gave them: without the target and the class.
     pub options: BTreeMap<String, String>,
+}
+
+impl IndexKind {
+    /// The class of Cassandra that such an index is declared with; None: it is declared without one.
+    #[must_use]
+    pub const fn class_name(self) -> Option<&'static str> {
+        match self {
+            Self::Sai => Some("sai"),
+            Self::Sasi => Some("org.apache.cassandra.index.sasi.SASIIndex"),
+            Self::Legacy | Self::Local => None,
+        }
+    }
+}
+
+impl IndexPart {
+    /// What is indexed of a column, as CREATE INDEX writes it: `"Mix"`, `values(c)`, `full(c)`.
+    #[must_use]
+    pub fn of_column(self, column: &str) -> String {
+        let name = quote_identifier(column);
+        match self {
+            Self::Value => name,
+            Self::Keys => format!("keys({name})"),
+            Self::Values => format!("values({name})"),
+            Self::Entries => format!("entries({name})"),
+            Self::Full => format!("full({name})"),
+        }
+    }
+}
+
+impl Index {
+    /// The class that DESCRIBE and `system_schema.indexes` show; None: there is none.
+    #[must_use]
+    pub fn class_name(&self) -> Option<&str> {
+        let usual = self.kind.class_name()?;
+        Some(self.class.as_deref().unwrap_or(usual))
+    }
+
+    /// What is indexed, as CREATE INDEX writes it between the parentheses. That of a local index begins with the
+    /// partition key of its table: `(pk), c`.
+    #[must_use]
+    pub fn target(&self, table: &Table) -> String {
+        let target = self.part.of_column(&self.column);
+        if self.kind != IndexKind::Local {
+            return target;
+        }
+        let key: Vec<String> = table.partition_key().map(|c| quote_identifier(&c.name)).collect();
+        format!("({}), {target}", key.join(", "))
+    }
 }

@@ -30,7 +30,7 @@ pub use table::{
 };
 pub use tablet_options::TabletOptions;
 pub use text::{
-    describe_aggregate, describe_function, describe_keyspace, describe_table, describe_type, is_virtual_keyspace,
-    java_double, quote_identifier,
+    describe_aggregate, describe_function, describe_index, describe_keyspace, describe_table, describe_type,
+    is_virtual_keyspace, java_double, quote_identifier,
 };
 pub use tombstone_gc::{PAXOS_GRACE_SECONDS_MIN, TombstoneGc, TombstoneGcMode};

@@ -371,14 +371,14 @@ impl Table {
         self.derive();
     }
 
-    /// Adds an index and gives it the next id.
+    /// Adds an index, gives it the next id, and returns it.
     pub fn add_index(
         &mut self,
         name: &str,
         (column, part): (&str, IndexPart),
         kind: IndexKind,
         options: BTreeMap<String, String>,
-    ) {
+    ) -> &mut Index {
         let id = IndexId(self.next_index_id);
         self.next_index_id += 1;
         let at = self.indexes.partition_point(|other| other.name.as_str() < name);
@@ -389,9 +389,11 @@ impl Table {
             column,
             part,
             kind,
+            class: None,
             options,
         };
         self.indexes.insert(at, index);
+        &mut self.indexes[at]
     }
 
     /// Removes the index of that name; its id stays taken.
@@ -553,6 +555,13 @@ impl Keyspace {
             }
         }
         ordered
+    }
+
+    /// The index of that name, with its table.
+    #[must_use]
+    pub fn index(&self, name: &str) -> Option<(&Arc<Table>, &Index)> {
+        let mut tables = self.tables.values();
+        tables.find_map(|table| Some((table, table.indexes.iter().find(|index| index.name == name)?)))
     }
 
     /// The functions of that name.

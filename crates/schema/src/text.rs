@@ -6,6 +6,7 @@ use std::fmt::Write;
 use types::{CqlType, UdtType};
 
 use crate::function::{UserAggregate, UserFunction, declared_type};
+use crate::index::Index;
 use crate::table::{Column, ColumnKind, CompactStorage, DroppedColumn, Keyspace, Table, TableOptions};
 use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 
@@ -318,6 +319,26 @@ pub fn describe_table(keyspace: &Keyspace, table: &Table, internals: bool) -> St
     } else {
         text
     }
+}
+
+/// `CREATE [CUSTOM] INDEX …;` of an index of `table`.
+pub fn describe_index(table: &Table, index: &Index) -> String {
+    let class = index.class_name();
+    let mut text = format!(
+        "CREATE {}INDEX {} ON {} ({})",
+        if class.is_some() { "CUSTOM " } else { "" },
+        quote_identifier(&index.name),
+        table.quoted_name(),
+        index.target(table),
+    );
+    if let Some(class) = class {
+        let _ = write!(text, " USING {}", quote(class));
+        if !index.options.is_empty() {
+            let _ = write!(text, " WITH OPTIONS = {}", map_literal(&index.options));
+        }
+    }
+    text.push(';');
+    text
 }
 
 /// What cannot be made by a statement is shown all the same, for reference.

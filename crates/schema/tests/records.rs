@@ -124,7 +124,9 @@ fn full_table() -> Table {
     let ignoring_case = self::options(&[("case_sensitive", "false")]);
     table.add_index("dropped", ("c0", IndexPart::Value), IndexKind::Legacy, BTreeMap::new());
     table.drop_index("dropped");
-    table.add_index("t_s_idx", ("s", IndexPart::Value), IndexKind::Sai, ignoring_case);
+    table
+        .add_index("t_s_idx", ("s", IndexPart::Value), IndexKind::Sai, ignoring_case)
+        .class = Some("StorageAttachedIndex".to_owned());
     table.add_index("t_c0_idx", ("c0", IndexPart::Value), IndexKind::Legacy, BTreeMap::new());
     table
 }

@@ -47,6 +47,13 @@ static DROPPED_COLUMNS: Definition = Definition {
     options: Options::WEEK_OF_GRACE,
 };
 
+static INDEXES: Definition = Definition {
+    keyspace: "system_schema",
+    cql: "indexes (keyspace_name text, table_name text, index_name text, kind text, options frozen<map<text, text>>, \
+     PRIMARY KEY (keyspace_name, table_name, index_name))",
+    options: Options::WEEK_OF_GRACE,
+};
+
 static TYPES: Definition = Definition {
     keyspace: "system_schema",
     cql: "types (keyspace_name text, type_name text, field_names frozen<list<text>>, field_types frozen<list<text>>, \
@@ -142,6 +149,7 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<dyn VirtualTable>> {
         (&TABLES, Fill::Tables(table)),
         (&COLUMNS, Fill::Tables(columns)),
         (&DROPPED_COLUMNS, Fill::Tables(dropped_columns)),
+        (&INDEXES, Fill::Tables(indexes)),
         (&TYPES, Fill::Types(user_type)),
         (&FUNCTIONS, Fill::Functions(function)),
         (&AGGREGATES, Fill::Aggregates(aggregate)),
@@ -486,6 +494,27 @@ fn dropped_columns(t: &Table, rows: &mut Rows<'_>) {
             ("dropped_time", Value::Timestamp(c.dropped_at_us.div_euclid(1000))),
             ("kind", Value::Text(kind(c.kind))),
             ("type", Value::Text(&c.cql_type.to_string())),
+        ]);
+    }
+}
+
+fn indexes(t: &Table, rows: &mut Rows<'_>) {
+    for index in &t.indexes {
+        if rows.is_full() {
+            return;
+        }
+        let mut options = index.options.clone();
+        options.insert("target".to_owned(), index.target(t));
+        if let Some(class) = index.class_name() {
+            options.insert("class_name".to_owned(), class.to_owned());
+        }
+        let has_class = index.class_name().is_some();
+        rows.push(&[
+            ("keyspace_name", Value::Text(&t.keyspace)),
+            ("table_name", Value::Text(&t.name)),
+            ("index_name", Value::Text(&index.name)),
+            ("kind", Value::Text(if has_class { "CUSTOM" } else { "COMPOSITES" })),
+            ("options", Value::TextMap(&options)),
         ]);
     }
 }

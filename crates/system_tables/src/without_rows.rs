@@ -1,5 +1,5 @@
-//! Virtual tables of the schema of which no node has rows, because it has no views, triggers, secondary indexes and
-//! masks. Drivers read them when they connect. Definitions are those of Apache Cassandra 4.1, that of `column_masks` of
+//! Virtual tables of the schema of which no node has rows, because it has no views, triggers and masks.
+//! Drivers read them when they connect. Definitions are those of Apache Cassandra 4.1, that of `column_masks` of
 //! 5.0. To give one of them rows, take its definition from here and register the table with a source.
 
 use crate::definition::{Group, Options};
@@ -13,8 +13,6 @@ const SYSTEM_SCHEMA: &[&str] = &[
     "column_masks (keyspace_name text, table_name text, column_name text, function_argument_nulls frozen<list<boolean>>, \
      function_argument_types frozen<list<text>>, function_argument_values frozen<list<text>>, function_keyspace text, \
      function_name text, PRIMARY KEY (keyspace_name, table_name, column_name))",
-    "indexes (keyspace_name text, table_name text, index_name text, kind text, options frozen<map<text, text>>, \
-     PRIMARY KEY (keyspace_name, table_name, index_name))",
     "triggers (keyspace_name text, table_name text, trigger_name text, options frozen<map<text, text>>, \
      PRIMARY KEY (keyspace_name, table_name, trigger_name))",
     "views (keyspace_name text, view_name text, additional_write_policy text, allow_auto_snapshot boolean, base_table_id uuid, \

@@ -6,6 +6,7 @@
 //! the checks of `ddl`.
 
 mod function;
+mod index;
 mod keyspace;
 mod options;
 mod properties;
@@ -13,9 +14,9 @@ mod table;
 mod types;
 mod user_type;
 
-use cql::ast::{CreateIndex, IndexTarget, QualifiedName, Statement};
+use cql::ast::{QualifiedName, Statement};
 use ddl::{Definition, NameInKeyspace};
-use schema::{Schema, Table};
+use schema::Schema;
 
 use crate::error::CompileError;
 
@@ -49,17 +50,14 @@ pub fn compile_ddl(
         Statement::CreateType(s) => user_type::create(schema, s, ctx),
         Statement::AlterType(s) => user_type::alter(schema, s, ctx),
         Statement::DropType(s) => user_type::drop(s, ctx).map(Some),
-        Statement::DropIndex(s) => absent("Index", &s.name, s.if_exists, ctx),
+        Statement::CreateIndex(s) => index::create(s, ctx).map(Some),
+        Statement::DropIndex(s) => index::drop(s, ctx).map(Some),
         Statement::DropMaterializedView(s) => absent("Materialized view", &s.name, s.if_exists, ctx),
         Statement::AlterMaterializedView(s) => absent("Materialized view", &s.name, s.if_exists, ctx),
         Statement::CreateFunction(s) => function::create_function(schema, s, ctx).map(Some),
         Statement::DropFunction(s) => function::drop_function(schema, s, ctx).map(Some),
         Statement::CreateAggregate(s) => function::create_aggregate(schema, s, ctx).map(Some),
         Statement::DropAggregate(s) => function::drop_aggregate(schema, s, ctx).map(Some),
-        Statement::CreateIndex(s) => {
-            let table = indexed_table(schema, s, ctx)?;
-            Err(missing_column(table, &s.targets).unwrap_or_else(|| unsupported("CREATE INDEX")))
-        }
         Statement::DropTrigger(s) if s.if_exists => Ok(None),
         Statement::DropTrigger(s) => Err(CompileError::Invalid(format!(
             "Trigger '{}' on '{}.{}' doesn't exist",
@@ -111,31 +109,6 @@ const fn is_about_roles(statement: &Statement) -> bool {
             | Statement::ListUsers
             | Statement::ListSuperusers
     )
-}
-
-/// The table that an index is to be of.
-fn indexed_table<'s>(
-    schema: &'s Schema,
-    statement: &CreateIndex,
-    ctx: &DdlContext<'_>,
-) -> Result<&'s Table, CompileError> {
-    let keyspace = keyspace_of(&statement.table, ctx)?;
-    let missing = |what: &str, name: &str| CompileError::Invalid(format!("{what} '{name}' doesn't exist"));
-    let found = schema
-        .keyspaces
-        .get(keyspace)
-        .ok_or_else(|| missing("Keyspace", keyspace))?;
-    let table = found.tables.get(&statement.table.name).map(|table| &**table);
-    table.ok_or_else(|| missing("Table", &statement.table.name))
-}
-
-/// The refusal of an index on a column that its table does not have.
-fn missing_column(table: &Table, targets: &[IndexTarget]) -> Option<CompileError> {
-    let missing = targets.iter().find_map(|target| match target {
-        IndexTarget::Column(name) => table.visible().all(|(_, c)| c.name != *name).then_some(name),
-        _ => None,
-    })?;
-    Some(CompileError::undefined_column(missing, table))
 }
 
 /// The answer of a statement about what no schema has yet.

@@ -27,6 +27,9 @@ pub struct IndexRecord {
     /// WITH OPTIONS.
     #[prost(btree_map = "string, string", tag = "6")]
     pub options: BTreeMap<String, String>,
+    /// USING, as it was spelled.
+    #[prost(string, optional, tag = "7")]
+    pub class: Option<String>,
 }
 
 pub(super) static INDEX: Message = Message::new(
@@ -38,6 +41,7 @@ pub(super) static INDEX: Message = Message::new(
         Field::new(4, "part", Of::U32),
         Field::new(5, "kind", Of::U32),
         Field::list(6, "options", Of::Record(&OPTION)),
+        Field::new(7, "class", Of::Text),
     ],
 )
 .titled(&[2]);
@@ -75,6 +79,7 @@ pub(super) fn to_record(index: &Index) -> IndexRecord {
         part: number_of(&PARTS, &index.part),
         kind: number_of(&KINDS, &index.kind),
         options: index.options.clone(),
+        class: index.class.clone(),
     }
 }
 
@@ -86,6 +91,7 @@ pub(super) fn from_record(record: IndexRecord) -> Result<Index, RecordError> {
         kind: numbered(&KINDS, record.kind, &at("kind"))?,
         column: record.column,
         options: record.options,
+        class: record.class,
         name: record.name,
     })
 }
