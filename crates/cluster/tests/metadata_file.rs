@@ -34,6 +34,8 @@ fn table_with_tablets(base: &Schema, power: u8) -> Command {
         options: TableOptions::default(),
         compact: None,
         row_ttl: None,
+        indexes: Vec::new(),
+        next_index_id: 0,
         layout: Arc::default(),
         clustering_order: Arc::default(),
     };

@@ -55,6 +55,8 @@ fn keyspace(name: &str, tables: &[u128]) -> Arc<Keyspace> {
             options: TableOptions::default(),
             compact: None,
             row_ttl: None,
+            indexes: Vec::new(),
+            next_index_id: 0,
             layout: Arc::default(),
             clustering_order: Arc::default(),
         };

@@ -50,6 +50,9 @@ pub struct Options {
     /// What a row has.
     #[arg(long, value_enum, default_value = "blobs")]
     pub values: Values,
+    /// Secondary indexes of the table, each on one of its blobs.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=5))]
+    pub indexes: u32,
     /// Number of shards.
     #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub smp: u32,

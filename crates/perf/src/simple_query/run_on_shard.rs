@@ -54,7 +54,7 @@ impl Bench {
     pub(super) fn new(options: &Options, shards: u32) -> Self {
         Self {
             workload: options.workload(),
-            statements: Statements::of(options.workload(), options.values),
+            statements: Statements::of(options.workload(), options.values).with_indexes(options.indexes),
             shards,
             partitions: options.partitions,
             concurrency: u64::from(options.concurrency),

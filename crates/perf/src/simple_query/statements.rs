@@ -37,6 +37,13 @@ impl Statements {
         }
     }
 
+    /// With secondary indexes on the first columns of the table.
+    pub(super) fn with_indexes(mut self, indexes: u32) -> Self {
+        let create = |i: u32| format!("CREATE INDEX ON ks.{} (\"C{i}\")", self.table);
+        self.made_by.extend((0..indexes).map(create).collect::<Vec<_>>());
+        self
+    }
+
     fn of_rows(workload: Workload, values: Values) -> Self {
         let names: Vec<String> = match values {
             Values::Blobs | Values::Counters => (0..COLUMNS).map(|i| format!("\"C{i}\"")).collect(),
