@@ -13,7 +13,7 @@ use stdx::vint;
 
 use crate::dictionary::DictionaryWriter;
 use crate::list::ListWriter;
-use crate::page::{PageWriter, Place};
+use crate::page::{Address, PageWriter};
 use crate::run::{RunReader, RunWriter, Spill};
 use crate::samples::{GROUP, Samples, Widths};
 use crate::{File, SAMPLE, TERM_MAX};
@@ -112,28 +112,34 @@ impl<S: Spill> Builder<S> {
             self.terms.insert(term.into(), ordinals);
             self.memory += ENTRY_BYTES + term.len();
         }
-        self.limit_memory()
+        if self.memory > self.memory_max {
+            self.spill()?;
+        }
+        Ok(())
     }
 
-    /// Adds the place in Data.db of the next row whose ordinal is a multiple of [`SAMPLE`]: where its partition begins
-    /// and where the row does. Neither is less than before.
+    /// Adds the position in Data.db of the next row whose ordinal is a multiple of [`SAMPLE`]: where its partition
+    /// begins and where the row does. Neither is less than before.
     ///
     /// # Errors
     /// Those of [`Spill`].
     ///
     /// # Panics
-    /// If a place is less than the one before.
+    /// If a position is less than the one before.
     pub fn sample(&mut self, partition: u64, row: u64) -> Result<(), S::Error> {
         let sample = [partition, row];
         self.widths.add(sample);
         let capacity = self.samples.capacity();
-        for (place, last) in sample.into_iter().zip(self.last_sample) {
-            let difference = place.checked_sub(last).expect("samples do not descend");
+        for (position, last) in sample.into_iter().zip(self.last_sample) {
+            let difference = position.checked_sub(last).expect("samples do not descend");
             vint::put_unsigned(&mut self.samples, difference);
         }
         self.last_sample = sample;
         self.memory += self.samples.capacity() - capacity;
-        self.limit_memory()
+        if self.memory > self.memory_max {
+            self.spill()?;
+        }
+        Ok(())
     }
 
     /// Writes the file of an sstable of `rows` rows: gives its pages to `out`, in order, with their checksums.
@@ -189,10 +195,9 @@ impl<S: Spill> Builder<S> {
         })
     }
 
-    fn limit_memory(&mut self) -> Result<(), S::Error> {
-        if self.memory <= self.memory_max {
-            return Ok(());
-        }
+    /// Writes what is in memory.
+    #[cold]
+    fn spill(&mut self) -> Result<(), S::Error> {
         self.samples_run.write(&mut self.spill, &self.samples)?;
         self.samples = Vec::new();
         self.has_samples_run = true;
@@ -226,7 +231,7 @@ impl<S: Spill> Builder<S> {
         out: &mut impl FnMut(&[u8]) -> Result<(), S::Error>,
     ) -> Result<Samples, S::Error> {
         let (count, widths) = self.widths.finish();
-        let new = |place| Samples::new(place, count, widths).expect("differences of u64 have up to 64 bits");
+        let new = |address| Samples::new(address, count, widths).expect("differences of u64 have up to 64 bits");
         let samples = std::mem::take(&mut self.samples);
         let mut run = if self.has_samples_run {
             self.samples_run.write(&mut self.spill, &samples)?;
@@ -235,25 +240,25 @@ impl<S: Spill> Builder<S> {
         } else {
             RunReader::of_bytes(SAMPLES_RUN, samples)
         };
-        let unplaced = new(Place::NONE);
+        let unwritten = new(Address::NONE);
         let mut first = None;
         let (mut group, mut bytes) = (Vec::new(), Vec::new());
         let mut last = [0_u64; 2];
         for number in 0..count {
-            for place in &mut last {
+            for position in &mut last {
                 let (difference, _) = run.vint(&mut self.spill)?;
-                *place = place.saturating_add(difference);
+                *position = position.saturating_add(difference);
             }
             group.push((last[0], last[1]));
             if group.len() as u64 == GROUP || number + 1 == count {
                 bytes.clear();
-                unplaced.put(&group, &mut bytes);
+                unwritten.put(&group, &mut bytes);
                 group.clear();
-                let place = pages.put(&bytes, out)?;
-                first.get_or_insert(place);
+                let address = pages.put(&bytes, out)?;
+                first.get_or_insert(address);
             }
         }
-        Ok(first.map_or(unplaced, new))
+        Ok(first.map_or(unwritten, new))
     }
 }
 

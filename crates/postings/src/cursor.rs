@@ -4,7 +4,7 @@ use crate::block::unpack_block;
 use crate::list::{Child, FAN, List, get_node, span};
 use crate::{Damage, File, Pages, reader_at};
 
-/// A place in a posting list. It has one block in memory, and of a long list the lowest skip node above it.
+/// A position in a posting list. It has one block in memory, and of a long list the lowest skip node above it.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     list: List,
@@ -137,7 +137,7 @@ impl Cursor {
     /// Loads `next_block`, whose ordinals are after `last`.
     async fn load_block<P: Pages>(&mut self, pages: &P, last: Option<u64>) -> Result<(), P::Error> {
         let child = self.child(pages).await?;
-        let (page_number, at) = (child.place.page(), child.place.offset());
+        let (page_number, at) = (child.address.page(), child.address.offset());
         if last >= Some(child.first) || child.first >= self.rows {
             let damage = Damage::new(at, "a block that begins after the one before");
             return Err(damage.on(pages, page_number));
@@ -156,8 +156,8 @@ impl Cursor {
     /// What points to `next_block`.
     async fn child<P: Pages>(&mut self, pages: &P) -> Result<Child, P::Error> {
         if self.list.levels() == 0 {
-            let List { first, place, .. } = self.list;
-            return Ok(Child { first, place });
+            let List { first, address, .. } = self.list;
+            return Ok(Child { first, address });
         }
         if !self.node_blocks.contains(&self.next_block) {
             self.load_node(pages, Target::Block(self.next_block)).await?;
@@ -168,23 +168,23 @@ impl Cursor {
 
     /// Loads the lowest node above a block, from the root, and sets `next_block`.
     async fn load_node<P: Pages>(&mut self, pages: &P, target: Target) -> Result<(), P::Error> {
-        let List { first, place, .. } = self.list;
-        let mut node = Child { first, place };
+        let List { first, address, .. } = self.list;
+        let mut node = Child { first, address };
         let mut block = 0;
         self.node_end = u64::MAX;
         // After an error nothing is loaded.
         self.node_blocks = 0..0;
         for level in (0..self.list.levels()).rev() {
-            let page = pages.page(node.place.page()).await?;
+            let page = pages.page(node.address.page()).await?;
             let count = self.list.node_len(level, block);
-            let at = node.place.offset();
+            let at = node.address.offset();
             reader_at(&page, at)
                 .and_then(|mut reader| get_node(&mut reader, level, count, self.pages, &mut self.node))
                 .and_then(|()| match self.node.first() {
                     Some(child) if child.first == node.first => Ok(()),
                     _ => Err(Damage::new(at, "a skip node that begins as its parent says")),
                 })
-                .map_err(|damage| damage.on(pages, node.place.page()))?;
+                .map_err(|damage| damage.on(pages, node.address.page()))?;
             if level == 0 {
                 self.node_blocks = block..block + self.node.len() as u64;
             }

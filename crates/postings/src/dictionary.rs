@@ -5,8 +5,8 @@
 //! entry   = shared length (vint), length (vint), bytes: the key, after what it shares with the key before it in the
 //!           block; each 16th shares nothing
 //!           level 0: count (vint), first ordinal (vint), of a list of 2 to 32 ordinals its block, of a longer list its
-//!           place (vint)
-//!           above: postings of the child in all (vint), place of the child (vint)
+//!           address (vint)
+//!           above: postings of the child in all (vint), address of the child (vint)
 //! ```
 //! The keys of level 0 are the terms. Above, the key of a block is the shortest that is greater than all terms before
 //! the block and not greater than its own; that of the first block of a level is empty.
@@ -18,7 +18,7 @@ use stdx::vint;
 
 use crate::block::skip_block;
 use crate::list::{Body, INLINE_MAX, List, Written};
-use crate::page::{PAYLOAD_MAX, PageWriter, Place};
+use crate::page::{Address, PAYLOAD_MAX, PageWriter};
 use crate::{Damage, TERM_MAX, reader_at};
 
 /// The bytes of a block, at most.
@@ -115,7 +115,7 @@ impl DictionaryWriter {
         vint::put_unsigned(&mut self.value, list.first);
         match list.body {
             Body::Inline(block) => self.value.extend_from_slice(block),
-            Body::At(place) => vint::put_unsigned(&mut self.value, place.number()),
+            Body::At(address) => vint::put_unsigned(&mut self.value, address.number()),
         }
         if self.levels.is_empty() {
             self.levels.push(BlockWriter::default());
@@ -130,23 +130,23 @@ impl DictionaryWriter {
         Ok(())
     }
 
-    /// Writes the blocks that are not full. Returns the place of the root and the number of levels.
+    /// Writes the blocks that are not full. Returns the address of the root and the number of levels.
     pub(crate) fn finish<E>(
         &mut self,
         pages: &mut PageWriter,
         out: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(Place, u32), E> {
-        let mut root = (Place::NONE, 0);
+    ) -> Result<(Address, u32), E> {
+        let mut root = (Address::NONE, 0);
         let mut level = 0;
         while level < self.levels.len() {
-            let place = if level + 1 < self.levels.len() {
+            let address = if level + 1 < self.levels.len() {
                 self.put_block(level, pages, out)?;
-                Place::NONE
+                Address::NONE
             } else {
                 self.take(level, pages, out)?
             };
             level += 1;
-            root = (place, u32::try_from(level).expect("few levels"));
+            root = (address, u32::try_from(level).expect("few levels"));
         }
         Ok(root)
     }
@@ -156,7 +156,7 @@ impl DictionaryWriter {
         level: usize,
         pages: &mut PageWriter,
         out: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Place, E> {
+    ) -> Result<Address, E> {
         self.bytes.clear();
         self.levels[level].take(level, &mut self.bytes);
         pages.put(&self.bytes, out)
@@ -171,14 +171,14 @@ impl DictionaryWriter {
     ) -> Result<(), E> {
         let postings = self.levels[level].postings;
         let key = std::mem::take(&mut self.levels[level].key);
-        let place = self.take(level, pages, out)?;
+        let address = self.take(level, pages, out)?;
         let above = level + 1;
         if self.levels.len() == above {
             self.levels.push(BlockWriter::default());
         }
         let mut value = Vec::new();
         vint::put_unsigned(&mut value, postings);
-        vint::put_unsigned(&mut value, place.number());
+        vint::put_unsigned(&mut value, address.number());
         if !self.levels[above].fits(&key, &value) {
             self.put_block(above, pages, out)?;
             self.levels[above].key.clone_from(&key);
@@ -201,7 +201,7 @@ pub(crate) struct Position {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Child {
     pub(crate) postings: u64,
-    pub(crate) place: Place,
+    pub(crate) address: Address,
 }
 
 /// Before the last entry with a whole key that is not greater than `key`; before the first entry without a key or if
@@ -268,8 +268,8 @@ pub(crate) fn skip_key(reader: &mut Reader<'_>) -> Result<(), Damage> {
 pub(crate) fn get_child(reader: &mut Reader<'_>, pages: u64) -> Result<Child, Damage> {
     let postings = reader.get_vint()?;
     let at = reader.at();
-    let place = Place::checked(reader.get_vint()?, pages, at)?;
-    Ok(Child { postings, place })
+    let address = Address::checked(reader.get_vint()?, pages, at)?;
+    Ok(Child { postings, address })
 }
 
 /// Reads the list of a term of page `page`.
@@ -280,13 +280,13 @@ pub(crate) fn get_list(reader: &mut Reader<'_>, page: u64, pages: u64, rows: u64
         return Err(Damage::new(at, "a list of rows of the sstable"));
     }
     let at = reader.at();
-    let place = match count {
-        1 => Place::NONE,
+    let address = match count {
+        1 => Address::NONE,
         2..=INLINE_MAX => {
             skip_block(reader, usize::try_from(count).expect("few"))?;
-            Place::new(page, at)
+            Address::new(page, at)
         }
-        _ => Place::checked(reader.get_vint()?, pages, at)?,
+        _ => Address::checked(reader.get_vint()?, pages, at)?,
     };
-    Ok(List { count, first, place })
+    Ok(List { count, first, address })
 }

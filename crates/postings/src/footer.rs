@@ -8,8 +8,8 @@
 //! rows         u64, rows of the sstable: ordinals are less
 //! postings     u64, ordinals in all lists
 //! terms        u64
-//! root         u64, place of the topmost block of the dictionary
-//! samples      u64, place of the first group
+//! root         u64, address of the topmost block of the dictionary
+//! samples      u64, address of the first group
 //! sample count u64
 //! widths       2 * u32, bits of a difference of partitions and of rows in the samples
 //! ```
@@ -19,7 +19,7 @@ use std::ops::Bound;
 
 use stdx::bytes::Reader;
 
-use crate::page::Place;
+use crate::page::Address;
 use crate::samples::Samples;
 use crate::{Cursor, Damage, List, Pages, SAMPLE, Terms, reader_at, terms};
 
@@ -39,7 +39,7 @@ pub struct File {
     pub(crate) rows: u64,
     pub(crate) postings: u64,
     pub(crate) terms: u64,
-    pub(crate) root: Place,
+    pub(crate) root: Address,
     pub(crate) samples: Samples,
 }
 
@@ -65,11 +65,11 @@ impl File {
         if levels > LEVELS_MAX || (levels == 0) != (terms == 0) || terms > postings {
             return Err(Damage::new(start + 12, "levels and postings for the terms"));
         }
-        let root = get_place(&mut reader, pages)?;
-        let place = get_place(&mut reader, pages)?;
+        let root = get_address(&mut reader, pages)?;
+        let address = get_address(&mut reader, pages)?;
         let at = reader.at();
         let count = reader.get_u64()?;
-        let samples = Samples::new(place, count, [reader.get_u32()?, reader.get_u32()?]);
+        let samples = Samples::new(address, count, [reader.get_u32()?, reader.get_u32()?]);
         let samples = samples.filter(|samples| count == rows.div_ceil(SAMPLE) && samples.pages_end() <= pages);
         Ok(Self {
             index_id,
@@ -86,9 +86,9 @@ impl File {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&MAGIC);
         out.extend([FORMAT, self.index_id, self.levels].map(u32::to_be_bytes).concat());
-        let places = [self.root.number(), self.samples.place.number()];
+        let addresses = [self.root.number(), self.samples.address.number()];
         out.extend([self.rows, self.postings, self.terms].map(u64::to_be_bytes).concat());
-        out.extend(places.map(u64::to_be_bytes).concat());
+        out.extend(addresses.map(u64::to_be_bytes).concat());
         out.extend(self.samples.count.to_be_bytes());
         out.extend(self.samples.widths.map(u32::to_be_bytes).concat());
     }
@@ -159,14 +159,14 @@ impl File {
     /// # Panics
     /// If there are no rows of that number: `number * SAMPLE` must be less than [`File::rows`].
     pub async fn sample<P: Pages>(&self, pages: &P, number: u64) -> Result<(u64, u64), P::Error> {
-        let place = self.samples.group(number);
-        let page = pages.page(place.page()).await?;
-        let sample = self.samples.get(&page, place.offset(), number);
-        sample.map_err(|damage| damage.on(pages, place.page()))
+        let address = self.samples.group(number);
+        let page = pages.page(address.page()).await?;
+        let sample = self.samples.get(&page, address.offset(), number);
+        sample.map_err(|damage| damage.on(pages, address.page()))
     }
 }
 
-fn get_place(reader: &mut Reader<'_>, pages: u64) -> Result<Place, Damage> {
+fn get_address(reader: &mut Reader<'_>, pages: u64) -> Result<Address, Damage> {
     let at = reader.at();
-    Place::checked(reader.get_u64()?, pages, at)
+    Address::checked(reader.get_u64()?, pages, at)
 }

@@ -96,9 +96,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 builder.add(&term, ordinal).expect("runs in memory are written");
             }
             if ordinal.is_multiple_of(SAMPLE) {
-                let place = ordinal * 100;
+                let position = ordinal * 100;
                 builder
-                    .sample(place / 4_000, place)
+                    .sample(position / 4_000, position)
                     .expect("runs in memory are written");
             }
         }

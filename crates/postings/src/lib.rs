@@ -5,7 +5,7 @@
 //! - the *dictionary*: the terms in order, each with the number of its rows and its posting list;
 //! - *posting lists*: the ordinals of the rows of one term, ascending;
 //! - *samples*: where each [`SAMPLE`]-th row begins in Data.db;
-//! - a *footer* at the end of the last page, which has the places of these.
+//! - a *footer* at the end of the last page, which has the addresses of these.
 //!
 //! Modules, from the bytes up: `page`, `block` (posting blocks), `list` (skip nodes), `dictionary`, `samples`, `footer`
 //! describe what they write and read. [`Builder`] makes a file in one pass. [`File`], [`Terms`] and [`Cursor`] read
@@ -46,7 +46,7 @@ use stdx::bytes::{Reader, Truncated};
 
 /// The length of the longest term, in bytes.
 pub const TERM_MAX: usize = 1024;
-/// The file has the place in Data.db of each row whose ordinal is a multiple of this.
+/// The file has the position in Data.db of each row whose ordinal is a multiple of this.
 pub const SAMPLE: u64 = 32;
 
 /// The pages of a file, for readers on the thread of a shard.

@@ -4,9 +4,9 @@
 //! are all nodes of a level but its last, so the number of entries of each node follows from the count of the list.
 //!
 //! ```text
-//! node  = 0xb0 + level (u8), for each child its first ordinal and its place
+//! node  = 0xb0 + level (u8), for each child its first ordinal and its address
 //! first = vint; after the first child the difference to the one before, less one
-//! place = vint; after the first child the difference to the one before, less one
+//! address = vint; after the first child the difference to the one before, less one
 //! ```
 //! Nodes of level 0 point to blocks, the others to nodes of the level below. A reader goes from the root, which the
 //! dictionary names, to one block, and reads one page for each level.
@@ -16,7 +16,7 @@ use stdx::vint;
 
 use crate::Damage;
 use crate::block::{BLOCK, put_block};
-use crate::page::{PageWriter, Place};
+use crate::page::{Address, PageWriter};
 
 /// The children of a node, but for the last node of each level.
 pub(crate) const FAN: usize = 128;
@@ -29,8 +29,8 @@ pub(crate) const INLINE_MAX: u64 = 32;
 pub struct List {
     pub(crate) count: u64,
     pub(crate) first: u64,
-    /// Of the only block, or of the root of the skip nodes; [`Place::NONE`] for a list of one ordinal.
-    pub(crate) place: Place,
+    /// Of the only block, or of the root of the skip nodes; [`Address::NONE`] for a list of one ordinal.
+    pub(crate) address: Address,
 }
 
 impl List {
@@ -76,7 +76,7 @@ pub(crate) fn span(level: u32) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Child {
     pub(crate) first: u64,
-    pub(crate) place: Place,
+    pub(crate) address: Address,
 }
 
 fn put_node(level: usize, children: &[Child], out: &mut Vec<u8>) {
@@ -84,8 +84,8 @@ fn put_node(level: usize, children: &[Child], out: &mut Vec<u8>) {
     let mut next = (0, 0);
     for child in children {
         vint::put_unsigned(out, child.first - next.0);
-        vint::put_unsigned(out, child.place.number() - next.1);
-        next = (child.first + 1, child.place.number() + 1);
+        vint::put_unsigned(out, child.address.number() - next.1);
+        next = (child.first + 1, child.address.number() + 1);
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn get_node(
         let number = ascending(next.1, reader.get_vint()?)?;
         out.push(Child {
             first,
-            place: Place::checked(number, pages, at)?,
+            address: Address::checked(number, pages, at)?,
         });
         next = (first + 1, number + 1);
     }
@@ -136,14 +136,14 @@ pub(crate) struct ListWriter {
 pub(crate) struct Written<'a> {
     pub(crate) count: u64,
     pub(crate) first: u64,
-    /// The block of a list of 2 to [`INLINE_MAX`] ordinals; else the place of the block or of the root.
+    /// The block of a list of 2 to [`INLINE_MAX`] ordinals; else the address of the block or of the root.
     pub(crate) body: Body<'a>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Body<'a> {
     Inline(&'a [u8]),
-    At(Place),
+    At(Address),
 }
 
 impl ListWriter {
@@ -204,16 +204,16 @@ impl ListWriter {
             return Ok(Written { count, first, body });
         }
         self.put_block(pages, out)?;
-        let place = self.put_root(pages, out)?;
-        let body = Body::At(place);
+        let address = self.put_root(pages, out)?;
+        let body = Body::At(address);
         Ok(Written { count, first, body })
     }
 
     fn put_block<E>(&mut self, pages: &mut PageWriter, out: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         self.bytes.clear();
-        let place = match self.block[..] {
+        let address = match self.block[..] {
             // Only the last block of a list may have one ordinal, which its parent has.
-            [_] => pages.next_place(),
+            [_] => pages.next_address(),
             _ => {
                 put_block(&self.block, &mut self.bytes);
                 pages.put(&self.bytes, out)?
@@ -221,7 +221,7 @@ impl ListWriter {
         };
         let first = self.block[0];
         self.block.clear();
-        self.add_child(0, Child { first, place }, pages, out)
+        self.add_child(0, Child { first, address }, pages, out)
     }
 
     fn add_child<E>(
@@ -251,8 +251,8 @@ impl ListWriter {
         put_node(level, &self.levels[level], &mut self.bytes);
         let first = self.levels[level][0].first;
         self.levels[level].clear();
-        let place = pages.put(&self.bytes, out)?;
-        self.add_child(level + 1, Child { first, place }, pages, out)
+        let address = pages.put(&self.bytes, out)?;
+        self.add_child(level + 1, Child { first, address }, pages, out)
     }
 
     /// Writes the nodes that are not full. The root is the only child of the level above it.
@@ -260,13 +260,13 @@ impl ListWriter {
         &mut self,
         pages: &mut PageWriter,
         out: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Place, E> {
+    ) -> Result<Address, E> {
         let mut level = 0;
         while level + 1 < self.levels.len() || self.levels[level].len() > 1 {
             self.put_node(level, pages, out)?;
             level += 1;
         }
-        let root = self.levels[level][0].place;
+        let root = self.levels[level][0].address;
         self.levels.clear();
         Ok(root)
     }

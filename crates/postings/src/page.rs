@@ -1,4 +1,4 @@
-//! Pages: what the file is read and checked by, and the places of structures in them.
+//! Pages: what the file is read and checked by, and the addresses of structures in them.
 //!
 //! ```text
 //! page = payload, CRC-32 of the payload (u32, big-endian)
@@ -25,9 +25,9 @@ pub fn check_page(raw: &[u8]) -> Option<&[u8]> {
 
 /// Where a structure begins: a page and an offset in its payload. As a number: page * [`PAGE`] + offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u64);
+pub(crate) struct Address(u64);
 
-impl Place {
+impl Address {
     /// Of an entry that has nothing elsewhere.
     pub(crate) const NONE: Self = Self(0);
 
@@ -36,12 +36,12 @@ impl Place {
         Self(page << OFFSET_BITS | offset as u64)
     }
 
-    /// A place that was read at `at`; its page must exist.
+    /// An address that was read at `at`; its page must exist.
     pub(crate) fn checked(number: u64, pages: u64, at: usize) -> Result<Self, Damage> {
         if number >> OFFSET_BITS < pages {
             Ok(Self(number))
         } else {
-            Err(Damage::new(at, "a place inside of the file"))
+            Err(Damage::new(at, "an address inside of the file"))
         }
     }
 
@@ -79,20 +79,20 @@ impl PageWriter {
         &mut self,
         structure: &[u8],
         out: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Place, E> {
+    ) -> Result<Address, E> {
         assert!(structure.len() <= PAYLOAD_MAX, "a structure has one page");
         if self.page.len() + structure.len() > PAYLOAD_MAX {
             self.page.resize(PAYLOAD_MAX, 0);
             self.seal(out)?;
         }
-        let place = self.next_place();
+        let address = self.next_address();
         self.page.extend_from_slice(structure);
-        Ok(place)
+        Ok(address)
     }
 
     /// Where a structure begins that still fits on this page.
-    pub(crate) fn next_place(&self) -> Place {
-        Place::new(self.number, self.page.len())
+    pub(crate) fn next_address(&self) -> Address {
+        Address::new(self.number, self.page.len())
     }
 
     /// Gives the last page away, and returns how many there are.
@@ -128,13 +128,16 @@ mod tests {
             Ok(())
         };
         let mut writer = PageWriter::new();
-        let mut places = Vec::new();
+        let mut addresses = Vec::new();
         for len in [10_000, 6_380, 1, PAYLOAD_MAX, 3] {
-            places.push(writer.put(&vec![7; len], &mut out).expect("no error"));
+            addresses.push(writer.put(&vec![7; len], &mut out).expect("no error"));
         }
         assert_eq!(writer.finish(&mut out), Ok(4));
-        let places: Vec<_> = places.iter().map(|place| (place.page(), place.offset())).collect();
-        assert_eq!(places, [(0, 0), (0, 10_000), (1, 0), (2, 0), (3, 0)]);
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|address| (address.page(), address.offset()))
+            .collect();
+        assert_eq!(addresses, [(0, 0), (0, 10_000), (1, 0), (2, 0), (3, 0)]);
         let lens: Vec<_> = pages
             .iter()
             .map(|page| check_page(page).expect("whole").len())

@@ -7,7 +7,7 @@
 //! The widths of the two differences are those of the file, so that all groups have the same length and a sample is
 //! found by its number, with one page. The last group is filled with zeros.
 
-use crate::page::{PAYLOAD_MAX, Place};
+use crate::page::{Address, PAYLOAD_MAX};
 use crate::{Damage, reader_at};
 
 /// The samples of a group.
@@ -18,7 +18,7 @@ const BASES: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Samples {
     /// Of the first group.
-    pub(crate) place: Place,
+    pub(crate) address: Address,
     pub(crate) count: u64,
     /// The bits of a difference of partitions, and of rows.
     pub(crate) widths: [u32; 2],
@@ -26,10 +26,10 @@ pub(crate) struct Samples {
 
 impl Samples {
     /// `None` if no samples have such widths, or the first group does not fit on its page.
-    pub(crate) fn new(place: Place, count: u64, widths: [u32; 2]) -> Option<Self> {
-        let samples = Self { place, count, widths };
+    pub(crate) fn new(address: Address, count: u64, widths: [u32; 2]) -> Option<Self> {
+        let samples = Self { address, count, widths };
         let is_right = widths.iter().all(|width| *width <= 64)
-            && (count == 0 || place.offset() + samples.group_len() <= PAYLOAD_MAX);
+            && (count == 0 || address.offset() + samples.group_len() <= PAYLOAD_MAX);
         is_right.then_some(samples)
     }
 
@@ -39,22 +39,22 @@ impl Samples {
     }
 
     fn groups_on_first_page(&self) -> u64 {
-        ((PAYLOAD_MAX - self.place.offset()) / self.group_len()) as u64
+        ((PAYLOAD_MAX - self.address.offset()) / self.group_len()) as u64
     }
 
-    /// The place of the group that has a sample.
-    pub(crate) fn group(&self, number: u64) -> Place {
+    /// The address of the group that has a sample.
+    pub(crate) fn group(&self, number: u64) -> Address {
         assert!(number < self.count, "sample {number} of {}", self.count);
         let (page, offset) = self.locate(number / GROUP);
-        Place::new(page, offset)
+        Address::new(page, offset)
     }
 
     /// The page and the offset of a group.
     fn locate(&self, group: u64) -> (u64, usize) {
         let (on_first, on_page) = (self.groups_on_first_page(), (PAYLOAD_MAX / self.group_len()) as u64);
         let (page, in_page, start) = match group.checked_sub(on_first) {
-            None => (self.place.page(), group, self.place.offset()),
-            Some(after) => (self.place.page() + 1 + after / on_page, after % on_page, 0),
+            None => (self.address.page(), group, self.address.offset()),
+            Some(after) => (self.address.page() + 1 + after / on_page, after % on_page, 0),
         };
         let in_page = usize::try_from(in_page).expect("a page has few groups");
         (page, start + in_page * self.group_len())

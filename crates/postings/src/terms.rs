@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use crate::dictionary::{Child, Position, find, get_child, get_key, get_list, skip_key};
-use crate::page::Place;
+use crate::page::Address;
 use crate::{Damage, File, List, Pages, reader_at};
 
 /// The terms of a range, one after the other.
@@ -46,7 +46,7 @@ impl Terms {
             list: List {
                 count: 0,
                 first: 0,
-                place: Place::NONE,
+                address: Address::NONE,
             },
         };
         if let Some(level) = file.levels.checked_sub(1) {
@@ -133,7 +133,7 @@ impl Terms {
             let page = pages.page(page_number).await?;
             let child = read_child(&page, position, self.file.pages).map_err(|damage| damage.on(pages, page_number))?;
             let above = u32::try_from(self.path.len()).expect("few levels");
-            self.descend(pages, child.place, self.file.levels - 1 - above, None)
+            self.descend(pages, child.address, self.file.levels - 1 - above, None)
                 .await?;
             return Ok(true);
         }
@@ -144,21 +144,21 @@ impl Terms {
     async fn descend<P: Pages>(
         &mut self,
         pages: &P,
-        mut place: Place,
+        mut address: Address,
         level: u32,
         key: Option<&[u8]>,
     ) -> Result<(), P::Error> {
         for level in (0..=level).rev() {
-            let page_number = place.page();
+            let page_number = address.page();
             let page = pages.page(page_number).await?;
             let mut position =
-                find(&page, place.offset(), level, key).map_err(|damage| damage.on(pages, page_number))?;
+                find(&page, address.offset(), level, key).map_err(|damage| damage.on(pages, page_number))?;
             if level == 0 {
                 (self.page, self.page_number, self.position) = (page, page_number, position);
                 return Ok(());
             }
             let child = choose(&page, &mut position, key, self.file.pages, |_| ());
-            place = child.map_err(|damage| damage.on(pages, page_number))?.place;
+            address = child.map_err(|damage| damage.on(pages, page_number))?.address;
             self.path.push((page_number, position));
         }
         Ok(())
@@ -206,16 +206,16 @@ fn choose(
 /// How many postings the terms before `term` have, with or without its own.
 pub(crate) async fn rank<P: Pages>(file: &File, pages: &P, term: &[u8], is_included: bool) -> Result<u64, P::Error> {
     let mut postings = 0_u64;
-    let mut place = file.root;
+    let mut address = file.root;
     for level in (0..file.levels).rev() {
-        let page_number = place.page();
+        let page_number = address.page();
         let page = pages.page(page_number).await?;
         // All entries before the term count, so the search begins at the first.
-        let position = find(&page, place.offset(), level, None);
+        let position = find(&page, address.offset(), level, None);
         let add = |other: u64| postings = postings.saturating_add(other);
         let next = position.and_then(|mut position| {
             if level == 0 {
-                pass_terms(file, &page, page_number, position, term, is_included, add).map(|()| place)
+                pass_terms(file, &page, page_number, position, term, is_included, add).map(|()| address)
             } else {
                 let mut add = add;
                 let child = choose(
@@ -225,10 +225,10 @@ pub(crate) async fn rank<P: Pages>(file: &File, pages: &P, term: &[u8], is_inclu
                     file.pages,
                     |child| add(child.postings),
                 )?;
-                Ok(child.place)
+                Ok(child.address)
             }
         });
-        place = next.map_err(|damage| damage.on(pages, page_number))?;
+        address = next.map_err(|damage| damage.on(pages, page_number))?;
     }
     Ok(postings)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use postings::fuzz::{MemoryPages, MemoryRuns, finish, ready};
-use postings::{Builder, File, SAMPLE, TERM_MAX, check_page};
+use postings::{Builder, File, SAMPLE, Spill, TERM_MAX, check_page};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -285,4 +285,52 @@ fn changed_pages_are_refused_or_read() {
         postings::fuzz::read(&bytes);
         Ok(())
     });
+}
+
+/// Runs of which one bit is not what was written.
+#[derive(Debug, Default)]
+struct DamagedRuns {
+    runs: MemoryRuns,
+    written: usize,
+    flipped: usize,
+}
+
+impl Spill for DamagedRuns {
+    type Error = String;
+
+    fn write(&mut self, run: usize, bytes: &[u8]) -> Result<(), String> {
+        let mut bytes = bytes.to_vec();
+        if let Some(byte) = self.flipped.checked_sub(self.written).and_then(|at| bytes.get_mut(at)) {
+            *byte ^= 0x10;
+        }
+        self.written += bytes.len();
+        self.runs.write(run, &bytes)
+    }
+
+    fn read(&mut self, run: usize, offset: u64, max: usize, out: &mut Vec<u8>) -> Result<(), String> {
+        self.runs.read(run, offset, max, out)
+    }
+
+    fn damaged(&self, run: usize, offset: u64) -> String {
+        self.runs.damaged(run, offset)
+    }
+}
+
+#[test]
+fn a_damaged_run_is_an_error() {
+    for flipped in (0..3_000).step_by(7) {
+        let runs = DamagedRuns {
+            flipped,
+            ..DamagedRuns::default()
+        };
+        let mut builder = Builder::new(1, 20_000, runs);
+        for ordinal in 0..1_000_u64 {
+            builder.add(&(ordinal % 300).to_be_bytes(), ordinal).expect("written");
+            if ordinal % SAMPLE == 0 {
+                builder.sample(0, ordinal * 50).expect("written");
+            }
+        }
+        let finished = builder.finish(1_000, &mut |_: &[u8]| Ok(()));
+        assert!(finished.is_err_and(|error| error.starts_with("run ")), "byte {flipped}");
+    }
 }
