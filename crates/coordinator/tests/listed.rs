@@ -102,9 +102,7 @@ fn rows_in(
         let store = node.shard.store(support::table().id).expect("the table is open");
         let table: Arc<Table> = store.table();
         let before = node.coordinator.context.metrics();
-        let read = node
-            .read(&table, extent, level, rows)
-            .expect("enough replicas live");
+        let read = node.read(&table, extent, level, rows).expect("enough replicas live");
         let mut read = read.listed_by(vec![lookup(&table, &[value])]);
         let mut found = BTreeSet::new();
         let mut last: Option<(types::Token, Vec<u8>, Option<Bound>)> = None;

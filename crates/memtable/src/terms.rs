@@ -99,7 +99,7 @@ impl Names {
         }
     }
 
-    /// Gives the rows behind a bound, in order, until that returns false.
+    /// Gives the rows after a bound, in order, until that returns false.
     fn each(&self, behind: Option<&Bound>, order: &ClusteringOrder, give: &mut impl FnMut(Option<&[u8]>) -> bool) {
         let is_behind = |name: &[u8]| behind.is_none_or(|behind| behind.compare_key(order, name).is_lt());
         match self {
@@ -244,7 +244,7 @@ impl MemtableTerms {
         count
     }
 
-    /// Offers the candidates that a query asks an index for, behind a place.
+    /// Offers the candidates that a query asks an index for, after a position.
     pub(crate) fn offer<'k>(
         &self,
         lookup: &IndexLookup,

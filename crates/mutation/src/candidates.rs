@@ -30,14 +30,14 @@ impl Candidate {
     }
 }
 
-/// From where on candidates are wanted: behind a place.
+/// A position; the candidates after it are asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CandidatesFrom {
-    /// Partitions before it are not wanted.
+    /// Partitions before it come before the position.
     pub token: Token,
-    /// Of that token, keys before it are not wanted.
+    /// Of that token, keys before it come before the position.
     pub key: Vec<u8>,
-    /// What of that partition is not wanted.
+    /// What of that partition comes before the position.
     pub passed: Passed,
 }
 
@@ -63,7 +63,7 @@ impl Passed {
 }
 
 impl CandidatesFrom {
-    /// Behind a candidate.
+    /// After a candidate.
     #[must_use]
     pub fn behind(candidate: &Candidate) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl CandidatesFrom {
         })
     }
 
-    /// Whether a candidate comes behind it.
+    /// Whether a candidate comes after it.
     #[must_use]
     pub fn is_before(&self, order: &ClusteringOrder, candidate: &Candidate) -> bool {
         match (candidate.token, &candidate.key).cmp(&(self.token, &self.key)) {

@@ -239,7 +239,7 @@ impl IndexTerms {
     }
 }
 
-/// The bound behind all terms that begin so.
+/// The bound after all terms that begin so.
 fn after_prefix(mut prefix: Vec<u8>) -> RangeBound<Vec<u8>> {
     while let Some(last) = prefix.pop() {
         if last < u8::MAX {
@@ -328,7 +328,7 @@ impl TermRange {
         }
     }
 
-    /// The term that it begins with, or behind; None: it begins before all terms.
+    /// The term that it begins with, or after; None: it begins before all terms.
     #[must_use]
     pub fn first(&self) -> Option<&[u8]> {
         match &self.from {

@@ -357,7 +357,7 @@ fn a_value_that_most_rows_have_is_read_from_any_row_on() {
                 pattern: None,
             };
             assert_eq!(sea.compare(vec![lookup.clone()], 1000).await, Ok(wanted));
-            // Behind a row in the middle of each partition.
+            // After a row in the middle of each partition.
             let behind = |c: i32| CandidatesFrom {
                 token: token_of(&[u8::try_from(c % 3).expect("a small number")]),
                 key: vec![u8::try_from(c % 3).expect("a small number")],

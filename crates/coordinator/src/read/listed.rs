@@ -3,11 +3,11 @@
 //! Each replica answers with the rows that its indexes list and that match there. A replica that lacks the newest write
 //! of a row may leave the row out, or have a row that matches no more; so what it leaves out says nothing, and what the
 //! others send is not merged with it. Instead the rows that any of them names are read by their keys at the level, as
-//! any read of rows is, and whoever reads checks them again.
+//! any read of rows is, and the consumer checks them again.
 //!
 //! A row that matches in what the level has seen is named by a replica: the one that has the value which is newest.
 //! That holds for one look-up. A row may match two look-ups by values that no single replica has both of, so where
-//! several replicas answer, one look-up names the rows, and the others are left to whoever reads.
+//! several replicas answer, one look-up names the rows, and the others are left to the consumer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct Listed {
 struct Verification {
     read: Box<ReplicatedRead>,
     key: (Token, Vec<u8>),
-    /// How far the rows go in their partition, if there may be more behind them.
+    /// How far the rows go in their partition, if there may be more after them.
     end: Option<Bound>,
     /// A block was returned that did not end the partition.
     is_open: bool,

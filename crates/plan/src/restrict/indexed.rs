@@ -123,8 +123,8 @@ impl IndexedTest {
 }
 
 impl Restrictions {
-    /// What indexes are asked for in one execution, those that list least first as far as that can be told without
-    /// them; nothing: they are of no help.
+    /// What indexes are asked for in one execution; nothing: they are of no help. Those come first that list least by
+    /// their form.
     ///
     /// # Errors
     /// As [`IndexedTest::lookup`].

@@ -32,7 +32,7 @@ pub(super) const UNINDEXED_ROWS_MAX: u64 = 2_000_000;
 struct Listed {
     source: Source,
     ready: VecDeque<Candidate>,
-    /// Behind what it has given.
+    /// After what it has given.
     from: CandidatesFrom,
     /// Nothing comes after `ready`.
     has_ended: bool,
@@ -406,7 +406,7 @@ impl TabletCandidates {
                 return Err(ReadError::NotIndexed { rows: unindexed });
             }
             let sources = memtables.into_iter().chain(files);
-            // A partition that is listed as a whole may have more rows behind the last one.
+            // A partition that is listed as a whole may have more rows after the last one.
             let from = &match &from.passed {
                 Passed::To(_) if terms.lists_partitions() => CandidatesFrom {
                     passed: Passed::Nothing,

@@ -106,7 +106,7 @@ impl ShardReader {
         }
     }
 
-    /// Reads the rows that indexes list of `range` behind a place, by this form of the table, of the tablets that the
+    /// Reads the rows that indexes list of `range` after a position, by this form of the table, of the tablets that the
     /// shard has now. Blocks have what surrounds the rows in their partitions, and rows that have changed since they
     /// were listed.
     pub fn of_index(

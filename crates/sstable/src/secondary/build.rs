@@ -26,7 +26,7 @@ fn unfinished(path: PathBuf) -> PathBuf {
 }
 
 /// Makes the files of some of a table's indexes for an sstable, durably, and takes them. `advance` is called with the
-/// bytes of data that were read, and ends it by false: then nothing remains. Whether it came to its end. Blocks.
+/// bytes of data that were read, and ends it by false: then nothing remains. Whether the files are made. Blocks.
 ///
 /// # Errors
 /// When a file cannot be read or written, or is damaged.

@@ -35,7 +35,7 @@ pub struct IndexCursor {
     has_begun: bool,
     /// The least ordinal that was not given.
     next: u64,
-    /// Behind what was given last.
+    /// After what was given last.
     behind: Option<CandidatesFrom>,
 }
 
@@ -127,7 +127,7 @@ impl IndexCursor {
         Ok(count)
     }
 
-    /// The next candidates behind a place, `max` of them at the most; none at the end. Places do not descend from call
+    /// The next candidates after a position, `max` of them at the most; none at the end. Places do not descend from call
     /// to call.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl IndexCursor {
         Ok(least)
     }
 
-    /// An ordinal at or before that of the first row behind a place.
+    /// An ordinal at or before that of the first row after a position.
     async fn first_ordinal(&self, order: &ClusteringOrder, from: &CandidatesFrom) -> Result<u64, Error> {
         let rows = self.file.file.rows();
         let Some(partition) = self.reader.first_at(&self.cache, from.token, &from.key).await? else {
