@@ -291,6 +291,12 @@ impl IndexLookup {
         usize::MAX / 4 * (1 + open)
     }
 
+    /// Whether it asks for single terms, of which there are few.
+    #[must_use]
+    pub fn is_of_few_terms(&self) -> bool {
+        self.width() <= self.ranges.len()
+    }
+
     /// Whether it asks for a term.
     #[must_use]
     pub fn takes(&self, term: &[u8]) -> bool {

@@ -73,7 +73,11 @@ impl Engine {
         level: (Consistency, Duration),
     ) -> Result<Flow, QueryError> {
         let extent = partition_left(select, run, consumer, key)?;
-        let lookups = run.with(|ctx| select.restrictions.lookups(ctx))?;
+        let lookups = if select.reversed {
+            Vec::new()
+        } else {
+            run.with(|ctx| select.restrictions.lookups(ctx))?
+        };
         let read = self.replicated(select, run, consumer, extent, level)?;
         let mut read = read.listed_by(lookups);
         consume_partition(select, run, consumer, &mut read).await

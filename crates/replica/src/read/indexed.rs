@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use memtable::Memtable;
 use mutation::candidates::{Candidate, CandidatesFrom, FirstCandidates, Passed};
 use mutation::terms::{IndexLookup, IndexTerms, TermPlace};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
@@ -60,6 +61,10 @@ const READ_COST: u64 = 3;
 const WIDER_MAX: u64 = 16;
 /// Candidates of a memtable are counted up to so many.
 const COUNTED_MAX: usize = 10_000;
+
+fn rows_of(memtable: &Memtable) -> u64 {
+    memtable.row_count().max(memtable.partition_count() as u64)
+}
 
 /// What comes next.
 pub(super) enum Listing {
@@ -439,7 +444,7 @@ impl TabletCandidates {
             .map(|reader| reader.meta().statistics.rows)
             .sum();
         for memtable in memtables(&version) {
-            rows += memtable.with(|memtable| memtable.row_count().max(memtable.partition_count() as u64));
+            rows += memtable.with(rows_of);
         }
         let mut counts = Vec::with_capacity(self.conditions.len());
         for condition in &self.conditions {
@@ -447,9 +452,17 @@ impl TabletCandidates {
             for source in &condition.sources {
                 count += match &source.source {
                     Source::Memtable(memtable) => memtable.with(|memtable| {
-                        let listed = || memtable.count_candidates(&condition.lookup, COUNTED_MAX) as u64;
-                        let has_index = memtable.has_index(condition.lookup.id);
-                        if has_index { listed() } else { memtable.row_count() }
+                        if !memtable.has_index(condition.lookup.id) {
+                            return memtable.row_count();
+                        }
+                        let counted = memtable.count_candidates(&condition.lookup, COUNTED_MAX);
+                        // Each step would walk over all of many terms.
+                        let is_long_walk = counted >= COUNTED_MAX && !condition.lookup.is_of_few_terms();
+                        if is_long_walk {
+                            rows_of(memtable)
+                        } else {
+                            counted as u64
+                        }
                     }),
                     Source::File(cursor) => cursor.count().await.map_err(|e| version.read_error(e))?,
                     Source::Unindexed(reader, _) => reader.meta().statistics.rows,

@@ -1,7 +1,7 @@
 //! The candidates that an sstable's index has for a query.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,8 +19,10 @@ use crate::io;
 use crate::read::cache::ChunkCache;
 use crate::read::reader::Reader;
 
-/// Posting lists that are merged; of more, each batch takes the least ordinals of all.
+/// Posting lists that are merged; of more, the least ordinals of all are taken, and others when those are given.
 const MERGED_MAX: usize = 64;
+/// So many of them.
+const TAKEN_MAX: usize = 65_536;
 
 /// See the module.
 pub struct IndexCursor {
@@ -32,6 +34,8 @@ pub struct IndexCursor {
     walk: Walk,
     /// The lists that are merged; None: not begun, or too many.
     merged: Option<Merged>,
+    /// The least ordinals of lists that are not merged.
+    taken: VecDeque<u64>,
     has_begun: bool,
     /// The least ordinal that was not given.
     next: u64,
@@ -63,6 +67,7 @@ impl Reader {
             lookup,
             lists_partitions: terms.lists_partitions(),
             merged: None,
+            taken: VecDeque::new(),
             has_begun: false,
             next: 0,
             behind: None,
@@ -149,7 +154,13 @@ impl IndexCursor {
         loop {
             let ordinals = match &mut self.merged {
                 Some(merged) => merged.take(&self.file, &self.cache, self.next, max).await?,
-                None => self.least(max).await?,
+                None => {
+                    while self.taken.pop_front_if(|ordinal| *ordinal < self.next).is_some() {}
+                    if self.taken.is_empty() {
+                        self.taken = self.least(TAKEN_MAX).await?.into();
+                    }
+                    self.taken.drain(..max.min(self.taken.len())).collect()
+                }
             };
             let Some(last) = ordinals.last() else {
                 return Ok(Vec::new());
@@ -208,7 +219,7 @@ impl IndexCursor {
     async fn least(&self, max: usize) -> Result<Vec<u64>, Error> {
         let pages = self.file.pages(&self.cache);
         // The greatest of those that are kept is on top.
-        let mut least: BinaryHeap<u64> = BinaryHeap::with_capacity(max + 1);
+        let mut least: BinaryHeap<u64> = BinaryHeap::new();
         for range in self.lookup.ranges.iter().filter(|range| !range.is_empty()) {
             let to = range.to.clone();
             let mut terms = self.file.file.terms(&pages, range.bounds().0, to).await?;
