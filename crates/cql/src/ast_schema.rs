@@ -93,6 +93,8 @@ pub struct CreateTableLike {
     pub table: QualifiedName,
     /// The table whose columns and options it gets.
     pub source: QualifiedName,
+    /// `WITH INDEXES`
+    pub has_indexes: bool,
     /// `WITH`: the options that change.
     pub properties: Vec<Property>,
 }

@@ -178,6 +178,8 @@ pub struct CreateTableLike {
     pub id: Option<TableId>,
     /// The table whose columns and options it gets.
     pub source: NameInKeyspace,
+    /// Whether it gets indexes like those of the source.
+    pub has_indexes: bool,
     /// The options in which it differs.
     pub options: Vec<TableOption>,
 }

@@ -14,6 +14,8 @@ use crate::{
 
 /// The longest name of an index, in bytes, as that of a table.
 const NAME_BYTES_MAX: usize = 222;
+/// Indexes of one table: each costs memory in every memtable and a file beside every sstable.
+const INDEXES_MAX: usize = 256;
 
 pub(crate) fn create(schema: &Schema, create: &CreateIndex) -> Result<Option<Outcome>, DdlError> {
     let (of, name) = (&create.table.keyspace, &create.table.name);
@@ -50,6 +52,11 @@ pub(crate) fn create(schema: &Schema, create: &CreateIndex) -> Result<Option<Out
         };
     }
     check_name(&name)?;
+    if table.indexes.len() >= INDEXES_MAX {
+        return Err(DdlError::Invalid(format!(
+            "A table has at most {INDEXES_MAX} secondary indexes"
+        )));
+    }
     let (kind, warnings) = index_class::check(&new)?;
     let [(column, part)] = targets.as_slice() else {
         return Err(DdlError::Invalid(format!(
@@ -266,4 +273,62 @@ pub(crate) fn names_of_column(table: &Table, column: &str) -> Option<String> {
     let indexes = table.indexes.iter().filter(|index| index.column == column);
     let names: Vec<&str> = indexes.map(|index| index.name.as_str()).collect();
     (!names.is_empty()).then(|| names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use schema::{IndexKind, TableId, TableOptions};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::NameInKeyspace;
+
+    #[test]
+    fn a_table_has_a_limited_number_of_indexes() {
+        let columns = [("k", ColumnKind::PartitionKey), ("v", ColumnKind::Regular)];
+        let columns = columns.map(|(name, kind)| Column::new(name, CqlType::Int, kind));
+        let id = TableId(Uuid::from_u128(1));
+        let mut table = Table::new("ks", "t", id, columns.to_vec(), TableOptions::default());
+        let with_indexes = |table: &Table| Schema {
+            version: Uuid::nil(),
+            keyspaces: BTreeMap::from([(
+                "ks".to_owned(),
+                Arc::new(Keyspace {
+                    name: "ks".to_owned(),
+                    replication: BTreeMap::new(),
+                    durable_writes: true,
+                    tablets: None,
+                    types: BTreeMap::new(),
+                    functions: BTreeMap::new(),
+                    aggregates: BTreeMap::new(),
+                    tables: BTreeMap::from([("t".to_owned(), Arc::new(table.clone()))]),
+                }),
+            )]),
+        };
+        let new = CreateIndex {
+            table: NameInKeyspace {
+                keyspace: "ks".to_owned(),
+                name: "t".to_owned(),
+            },
+            name: None,
+            if_not_exists: false,
+            targets: vec![IndexTarget {
+                column: "v".to_owned(),
+                part: None,
+            }],
+            class: IndexClass::Legacy,
+        };
+        for number in 1..INDEXES_MAX {
+            let options = BTreeMap::from([("number".to_owned(), number.to_string())]);
+            let target = ("v", IndexPart::Value);
+            table.add_index(&format!("i{number:04}"), target, IndexKind::Sasi, options);
+        }
+        assert!(create(&with_indexes(&table), &new).is_ok());
+        table.add_index("last", ("v", IndexPart::Value), IndexKind::Sasi, BTreeMap::new());
+        let refusal = create(&with_indexes(&table), &new).expect_err("it is one more");
+        assert_eq!(refusal.to_string(), "A table has at most 256 secondary indexes");
+    }
 }

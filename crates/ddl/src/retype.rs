@@ -9,7 +9,7 @@ use schema::{Column, ColumnKind, Table};
 use types::CqlType;
 
 use crate::error::DdlError;
-use crate::row_ttl;
+use crate::{index, row_ttl};
 
 /// Gives a column another type.
 ///
@@ -25,6 +25,12 @@ pub(crate) fn retype(table: &mut Table, name: &str, new: CqlType) -> Result<(), 
     check(column, &new)?;
     if column.cql_type != new {
         row_ttl::check_unused(table, name, "change the type of")?;
+        // The terms of an index are in the order of the old type.
+        if let Some(indexes) = index::names_of_column(table, name) {
+            return Err(DdlError::Invalid(format!(
+                "Cannot change the type of column {name} because it has dependent secondary indexes ({indexes})"
+            )));
+        }
     }
     table.set_type(name, new);
     Ok(())

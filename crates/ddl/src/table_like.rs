@@ -1,10 +1,11 @@
-//! A table is created like another one: with its columns and options, without its data, its id and the columns that it
-//! has no more.
+//! A table is created like another one: with its columns and options, and with indexes like its own if that is asked
+//! for; without its data, its id and the columns that it has no more.
 
 use schema::{Column, Keyspace, Schema, Table, TableId};
 use types::CqlType;
 
 use crate::error::DdlError;
+use crate::index::free_name;
 use crate::table::{check_name, created, existing_table, keyspace_of_new_table};
 use crate::{Context, CreateTableLike, Outcome, options};
 
@@ -46,7 +47,20 @@ pub(crate) fn create(
     if let Some(column) = source.ttl_column() {
         table.row_ttl = table.column(&column.name).map(|c| c.id);
     }
+    if create.has_indexes {
+        copy_indexes(keyspace, source, &mut table);
+    }
     created(schema, keyspace, table, &create.options).map(Some)
+}
+
+/// Gives a new table indexes like those of the source, under names of its own.
+fn copy_indexes(keyspace: &Keyspace, source: &Table, table: &mut Table) {
+    for index in &source.indexes {
+        let column = table.column(&index.column).expect("it has the columns of the source");
+        let name = free_name(keyspace, table, &[(column, index.part)]);
+        let target = (index.column.as_str(), index.part);
+        table.add_index(&name, target, index.kind, index.options.clone()).class = index.class.clone();
+    }
 }
 
 /// The type as it is in a keyspace: the user-defined types in it are those of that keyspace, which must have the same

@@ -687,7 +687,18 @@ fn any_table_options() -> impl Strategy<Value = TableOptions> {
 fn any_table() -> impl Strategy<Value = Table> {
     let columns = prop::collection::btree_map(any_name(), (any_type(), 0..4_u8, any::<u16>(), any::<bool>()), 1..9);
     let drops = prop::collection::vec((any::<prop::sample::Index>(), any::<i64>()), 0..3);
-    (any_name(), any::<u128>(), columns, any_table_options(), drops).prop_map(|(name, id, columns, options, drops)| {
+    let place = any::<prop::sample::Index>;
+    let index = (
+        any_name(),
+        place(),
+        place(),
+        place(),
+        any_options(),
+        prop::option::of(any_name()),
+    );
+    let indexes = prop::collection::vec(index, 0..3);
+    let parts = (any_name(), any::<u128>(), columns, any_table_options(), drops, indexes);
+    parts.prop_map(|(name, id, columns, options, drops, indexes)| {
         let columns = columns
             .into_iter()
             .map(|(name, (cql_type, kind, position, descending))| {
@@ -706,6 +717,21 @@ fn any_table() -> impl Strategy<Value = Table> {
             if !names.is_empty() {
                 table.drop_column(&names[which.index(names.len())], at);
             }
+        }
+        for (name, column, part, kind, options, class) in indexes {
+            let columns: Vec<String> = table.columns.iter().map(|c| c.name.clone()).collect();
+            if columns.is_empty() {
+                continue;
+            }
+            use IndexPart::{Entries, Full, Keys, Value, Values};
+            let target = (
+                columns[column.index(columns.len())].as_str(),
+                [Value, Keys, Values, Entries, Full][part.index(5)],
+            );
+            use IndexKind::{Legacy, Local, Sai, Sasi};
+            table.drop_index(&name);
+            let kind = [Legacy, Sai, Sasi, Local][kind.index(4)];
+            table.add_index(&name, target, kind, options).class = class;
         }
         table
     })

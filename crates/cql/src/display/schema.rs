@@ -117,7 +117,11 @@ impl Display for CreateTableLike {
             self.table,
             self.source
         )?;
-        with(f, &self.properties)
+        if !self.has_indexes {
+            return with(f, &self.properties);
+        }
+        f.write_str(" WITH INDEXES")?;
+        conjunction(f, "AND", &self.properties)
     }
 }
 

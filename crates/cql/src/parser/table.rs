@@ -9,6 +9,8 @@ use crate::ast::{
 use crate::keyword::Keyword;
 use crate::lexer::TokenKind;
 
+const INDEXES: &str = "indexes";
+
 impl Parser<'_> {
     // Each of these begins after the words that chose it, such as CREATE KEYSPACE.
 
@@ -170,20 +172,32 @@ impl Parser<'_> {
         self.columns_of_table(if_not_exists, table).map(Statement::CreateTable)
     }
 
-    /// `source [WITH option AND …]`
+    /// `source [WITH INDEXES AND option AND …]`
     fn table_like(&mut self, if_not_exists: bool, table: QualifiedName) -> Parse<CreateTableLike> {
         let source = self.table_name()?;
-        let properties = if self.accept_word(Keyword::With) {
-            self.and_separated(Self::property)?
-        } else {
-            Vec::new()
-        };
-        Ok(CreateTableLike {
+        let mut like = CreateTableLike {
             if_not_exists,
             table,
             source,
-            properties,
-        })
+            has_indexes: false,
+            properties: Vec::new(),
+        };
+        if self.accept_word(Keyword::With) {
+            self.and_separated(|parser| parser.property_of_like(&mut like))?;
+        }
+        Ok(like)
+    }
+
+    /// `INDEXES`, which is no keyword, or an option.
+    fn property_of_like(&mut self, like: &mut CreateTableLike) -> Parse<()> {
+        let is_alone = self.ahead(1).kind != TokenKind::Equal;
+        if is_alone && self.written(self.token()).eq_ignore_ascii_case(INDEXES) {
+            self.advance();
+            like.has_indexes = true;
+        } else {
+            like.properties.push(self.property()?);
+        }
+        Ok(())
     }
 
     /// `(column, …) [WITH …]`

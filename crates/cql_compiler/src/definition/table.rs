@@ -185,6 +185,7 @@ pub(super) fn create_like(s: &CreateTableLike, ctx: &DdlContext<'_>) -> Result<D
         if_not_exists: s.if_not_exists,
         id,
         source: full_name(&s.source, ctx)?,
+        has_indexes: s.has_indexes,
         options,
     }))
 }
