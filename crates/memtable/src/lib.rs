@@ -176,6 +176,9 @@ impl Memtable {
     }
 
     fn find_or_insert(&mut self, token: Token, key: &[u8]) -> u32 {
+        if let Some(terms) = &mut self.terms {
+            terms.set_token(token);
+        }
         if let Some(i) = self.find(token, key) {
             return i;
         }
@@ -195,7 +198,7 @@ impl Memtable {
         } = self;
         tree.insert(token.0, number, |other| key < arena.get(partitions[other as usize].key));
         if let Some(terms) = &mut self.terms {
-            terms.add_partition((token.0, number), key, &self.order);
+            terms.add_partition(number, key, &self.order);
         }
         number
     }
@@ -205,8 +208,8 @@ impl Memtable {
         let number = self.find_or_insert(token, mutation.key) as usize;
         for item in mutation.items() {
             match item {
-                MutationItem::Row { clustering, row } => self.apply_row((token, number), clustering, row),
-                MutationItem::StaticRow(row) => self.apply_static_row((token, number), row),
+                MutationItem::Row { clustering, row } => self.apply_row(number, clustering, row),
+                MutationItem::StaticRow(row) => self.apply_static_row(number, row),
                 MutationItem::Partition(t) => self.apply_partition_tombstone(number, t),
                 MutationItem::Range(r) => self.apply_range(number, r),
             }
@@ -226,12 +229,11 @@ impl Memtable {
             for range in partition.range_tombstones() {
                 self.apply_range(number, range.clone());
             }
-            let place = (partition.token(), number);
             if let Some(row) = partition.static_row() {
-                self.apply_static_row(place, row.view(&mut buffer).bytes());
+                self.apply_static_row(number, row.view(&mut buffer).bytes());
             }
             for (key, row) in partition.rows(&ClusteringSlice::all(), false) {
-                self.apply_row(place, key, row.view(&mut buffer).bytes());
+                self.apply_row(number, key, row.view(&mut buffer).bytes());
             }
         }
     }
@@ -250,28 +252,28 @@ impl Memtable {
     }
 
     #[inline]
-    fn apply_row(&mut self, place: (Token, usize), clustering: &[u8], row: &[u8]) {
+    fn apply_row(&mut self, number: usize, clustering: &[u8], row: &[u8]) {
         let row = view(row);
         if !row.is_uniform() || self.layout.has_complex() {
-            return self.apply_mixed_row(place, clustering, row);
+            return self.apply_mixed_row(number, clustering, row);
         }
         self.min_timestamp = self.min_timestamp.min(row.timestamp);
-        self.put_row(place, clustering, row);
+        self.put_row(number, clustering, row);
     }
 
     /// A row whose parts may hide each other, or have other timestamps than the row.
     #[inline(never)]
-    fn apply_mixed_row(&mut self, place: (Token, usize), clustering: &[u8], row: RowView<'_>) {
+    fn apply_mixed_row(&mut self, number: usize, clustering: &[u8], row: RowView<'_>) {
         let mut settled = Vec::new();
         let row = settle(&self.layout, row, &mut settled);
         self.min_timestamp = self.min_timestamp.min(row.min_timestamp(&self.layout));
-        self.put_row(place, clustering, row);
+        self.put_row(number, clustering, row);
     }
 
     #[inline]
-    fn put_row(&mut self, (token, number): (Token, usize), clustering: &[u8], view: RowView<'_>) {
+    fn put_row(&mut self, number: usize, clustering: &[u8], view: RowView<'_>) {
         if self.terms.is_some() {
-            self.list_row((token, number), clustering, view);
+            self.list_row(number, clustering, view);
         }
         let Self {
             layout,
@@ -300,8 +302,8 @@ impl Memtable {
     }
 
     /// Lists a row that is written under the terms of what is written.
-    #[inline(never)]
-    fn list_row(&mut self, (token, number): (Token, usize), clustering: &[u8], view: RowView<'_>) {
+    #[cold]
+    fn list_row(&mut self, number: usize, clustering: &[u8], view: RowView<'_>) {
         let (layout, order) = (&self.layout, &self.order);
         if planted::is_planted(Bug::UnlistedOverwrite)
             && self.partitions[number]
@@ -312,11 +314,11 @@ impl Memtable {
             return;
         }
         if let Some(terms) = &mut self.terms {
-            terms.add_row((token.0, number_of(number)), (clustering, view), (layout, order));
+            terms.add_row(number_of(number), (clustering, view), (layout, order));
         }
     }
 
-    fn apply_static_row(&mut self, (token, number): (Token, usize), row: &[u8]) {
+    fn apply_static_row(&mut self, number: usize, row: &[u8]) {
         let have = self.extras(number).static_row;
         let Self {
             layout,
@@ -330,7 +332,7 @@ impl Memtable {
         let mut settled = Vec::new();
         let view = settle(layout, view(row), &mut settled);
         if let Some(terms) = terms {
-            terms.add_static_row((token.0, number_of(number)), view, (layout, order));
+            terms.add_static_row(number_of(number), view, (layout, order));
         }
         self.min_timestamp = self.min_timestamp.min(view.min_timestamp(layout));
         let mut merged = std::mem::take(&mut scratch.row);

@@ -20,6 +20,8 @@ const CHUNK_NAMES_MAX: usize = 512;
 #[derive(Debug)]
 pub(crate) struct MemtableTerms {
     indexes: Vec<(IndexTerms, Terms)>,
+    /// Of the partition that is written.
+    token: Token,
     /// About how many bytes they take.
     bytes: usize,
 }
@@ -159,7 +161,13 @@ impl MemtableTerms {
     pub(crate) fn of(table: &Table) -> Option<Box<Self>> {
         let indexes = IndexTerms::of_table(table);
         let indexes: Vec<_> = indexes.into_iter().map(|index| (index, Terms::default())).collect();
-        (!indexes.is_empty()).then(|| Box::new(Self { indexes, bytes: 0 }))
+        (!indexes.is_empty()).then(|| {
+            Box::new(Self {
+                indexes,
+                token: Token(0),
+                bytes: 0,
+            })
+        })
     }
 
     /// About how many bytes they take.
@@ -178,8 +186,14 @@ impl MemtableTerms {
             .retain(|(index, _)| table.indexes.iter().any(|other| other.id == index.id));
     }
 
+    /// Says the token of the partition that is written next.
+    pub(crate) fn set_token(&mut self, token: Token) {
+        self.token = token;
+    }
+
     /// Lists a partition that is new.
-    pub(crate) fn add_partition(&mut self, partition: PartitionPlace, key: &[u8], order: &ClusteringOrder) {
+    pub(crate) fn add_partition(&mut self, number: u32, key: &[u8], order: &ClusteringOrder) {
+        let partition = (self.token.0, number);
         for (index, terms) in &mut self.indexes {
             index.of_key(key, &mut |term| self.bytes += terms.add(term, partition, None, order));
         }
@@ -188,10 +202,11 @@ impl MemtableTerms {
     /// Lists a row by what was written of it, and by its clustering key.
     pub(crate) fn add_row(
         &mut self,
-        partition: PartitionPlace,
+        number: u32,
         (clustering, row): (&[u8], RowView<'_>),
         (layout, order): (&RowLayout, &ClusteringOrder),
     ) {
+        let partition = (self.token.0, number);
         for (index, terms) in &mut self.indexes {
             let mut add = |term: &[u8]| self.bytes += terms.add(term, partition, Some(clustering), order);
             match index.place {
@@ -205,10 +220,11 @@ impl MemtableTerms {
     /// Lists a partition by what was written of its static row.
     pub(crate) fn add_static_row(
         &mut self,
-        partition: PartitionPlace,
+        number: u32,
         row: RowView<'_>,
         (layout, order): (&RowLayout, &ClusteringOrder),
     ) {
+        let partition = (self.token.0, number);
         for (index, terms) in &mut self.indexes {
             if index.place == TermPlace::Static {
                 let mut add = |term: &[u8]| self.bytes += terms.add(term, partition, None, order);

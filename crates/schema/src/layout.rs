@@ -284,6 +284,7 @@ pub fn components(mut prefix: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
 }
 
 /// Component `i` of a serialised partition key, which has several components or is its only one.
+#[inline]
 pub fn key_component(is_composite: bool, key: &[u8], i: usize) -> Option<&[u8]> {
     if !is_composite {
         return Some(key);
