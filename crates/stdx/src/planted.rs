@@ -140,11 +140,13 @@ pub enum Bug {
     NothingWaitsForOneCopy,
     /// Deletions have the second that their client names.
     ClientDatesDeletions,
+    /// What a lost node missed is forgotten with it, also if other nodes copied tablets from it.
+    LostNodeTakesSpans,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 64] = [
+    pub const ALL: [Self; 65] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -209,6 +211,7 @@ impl Bug {
         Self::RepairOutrunsWrites,
         Self::NothingWaitsForOneCopy,
         Self::ClientDatesDeletions,
+        Self::LostNodeTakesSpans,
     ];
 }
 
