@@ -142,11 +142,13 @@ pub enum Bug {
     ClientDatesDeletions,
     /// What a lost node missed is forgotten with it, also if other nodes copied tablets from it.
     LostNodeTakesSpans,
+    /// A hint reaches its target alone, whatever replicas its tablet has got since it was noted.
+    HintSkipsAddedReplica,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 65] = [
+    pub const ALL: [Self; 66] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -212,6 +214,7 @@ impl Bug {
         Self::NothingWaitsForOneCopy,
         Self::ClientDatesDeletions,
         Self::LostNodeTakesSpans,
+        Self::HintSkipsAddedReplica,
     ];
 }
 
