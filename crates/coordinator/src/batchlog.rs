@@ -525,7 +525,7 @@ impl Batches {
         let route = view.route(part.table()).filter(|_| !is_truncated);
         let birth_us = birth_us(&self.context.shard, [part], note.noted_us);
         let (Some(hints), Some(route), Some(write)) =
-            (self.hints.kept(), route, self.hints.missed_write(part, birth_us))
+            (self.hints.kept(), route, self.hints.missed_write(&view, part, birth_us))
         else {
             return;
         };

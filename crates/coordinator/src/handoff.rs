@@ -1,8 +1,10 @@
 //! Hinted handoff: what a replica missed is noted for it, and handed over when it is back.
 //!
 //! Each shard hands over its own hints, at the places where their tokens live at that moment: to the target if it still
-//! has them, else to all present replicas, as for a target that was removed. What is handed over is not noted again
-//! when it is not taken; the hint stays, with its age.
+//! has them, else to all present replicas, as for a target that was removed. Every other replica was sent the write,
+//! and has it or a hint of its own. If the replicas are not the nodes that the write was sent to, one of them may have
+//! copied replicas that lacked the write: so the hint goes to all of them too, or is noted for those that are down.
+//! What is handed over is not noted again when the target does not take it; the hint stays, with its age.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +12,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hints::{Deliver, Delivery, Hints, Interrupted, MissedWrite, NotTaken, Order, Pending, Rejected, SyncPoint, Terms};
+use hints::{
+    Deliver, Delivery, Hint, Hints, Interrupted, MissedWrite, NotTaken, Order, Pending, Rejected, SyncPoint, Terms,
+};
 use mutation::{Addressed, Mutation};
 use rpc::{RemoteError, RemoteErrorKind};
 use runtime::{Instant, Notify};
+use schema::TableId;
 use smallvec::SmallVec;
+use stdx::planted::{self, Bug};
 use topology::{HostId, NodeNumber, NodeState, Replica, WriteTargets};
 
 use crate::fence::Stamp;
 use crate::message::{are_hints, encode_mutations, mark_hints};
+use crate::tablet_version::placement_of;
 use crate::tombstones::MARGIN_US;
 use crate::verbs::Verb;
 use crate::{ClusterView, Context, TargetError, on_all_shards, spawn};
@@ -136,12 +143,8 @@ impl Handoff {
         let is_kept = replica.node != view.me && hints.keeps_for(&node.location.datacenter) && !is_given_up;
         let mut is_noted = is_kept;
         for mutation in mutations {
-            let is_truncated = |table| {
-                self.context
-                    .with_view(|now| now.truncated_at(table) > view.truncated_at(table))
-            };
-            let write = self.missed_write(mutation, birth_us);
-            let Some(write) = write.filter(|_| !is_truncated(mutation.table())) else {
+            let write = self.missed_write(view, mutation, birth_us);
+            let Some(write) = write.filter(|_| !self.is_truncated_since(view, mutation.table())) else {
                 is_noted = false;
                 continue;
             };
@@ -158,14 +161,29 @@ impl Handoff {
         is_noted
     }
 
-    /// What hints need to know of a mutation that was born at `birth_us`; None when its table is gone.
-    pub(crate) fn missed_write<'m>(&self, mutation: &'m Addressed, birth_us: i64) -> Option<MissedWrite<'m>> {
+    /// Whether a table was truncated after a view: what was routed by the view is not to be written any more.
+    fn is_truncated_since(&self, view: &ClusterView, table: TableId) -> bool {
+        self.context
+            .with_view(|now| now.truncated_at(table) > view.truncated_at(table))
+    }
+
+    /// What hints need to know of a mutation that was routed by `view` and born at `birth_us`; None when its table is
+    /// gone.
+    pub(crate) fn missed_write<'m>(
+        &self,
+        view: &ClusterView,
+        mutation: &'m Addressed,
+        birth_us: i64,
+    ) -> Option<MissedWrite<'m>> {
+        let route = view.route(mutation.table())?;
+        let targets = WriteTargets::new(&route.map.tablet_of(mutation.token()));
         let store = self.context.shard.store(mutation.table())?;
         let gc_grace_seconds = store.table().options.late_write_seconds();
         Some(MissedWrite {
             mutation: mutation.bytes(),
             gc_grace_seconds,
             made_us: birth_us - MARGIN_US,
+            placement: placement_of(&targets.all().collect::<SmallVec<[Replica; 6]>>()),
         })
     }
 
@@ -207,9 +225,9 @@ impl Handoff {
                 last_deletion: deletions.map(|seconds| *seconds.end()),
             })
         };
-        let deliver: Deliver<'_> = &|mutations| -> Delivery {
+        let deliver: Deliver<'_> = &|batch| -> Delivery {
             let handoff = Rc::clone(&self);
-            Box::pin(async move { handoff.deliver(target, mutations).await })
+            Box::pin(async move { handoff.deliver(target, batch).await })
         };
         let before = hints.metrics().replayed;
         match hints.replay(target, &terms_of, deliver).await {
@@ -230,13 +248,14 @@ impl Handoff {
         }
     }
 
-    /// Brings mutations to where they belong now.
-    async fn deliver(&self, target: HostId, mutations: Rc<[Vec<u8>]>) -> Result<(), NotTaken> {
+    /// Brings hints to where they belong now: to the target, and to others that may lack the same.
+    async fn deliver(&self, target: HostId, batch: Rc<[Hint]>) -> Result<(), NotTaken> {
         let view = self.context.view();
         let number = view.topology.number(target);
         let mut shares: BTreeMap<Replica, Vec<Addressed>> = BTreeMap::new();
-        for bytes in mutations.iter() {
-            let Some(mutation) = Addressed::new(bytes.clone()) else {
+        let mut postponed: Vec<(NodeNumber, &Hint, Addressed)> = Vec::new();
+        for hint in batch.iter() {
+            let Some(mutation) = Addressed::new(hint.mutation.clone()) else {
                 continue;
             };
             let Some(route) = view.route(mutation.table()) else {
@@ -249,21 +268,29 @@ impl Handoff {
             }
             let tablet = route.map.tablet_of(mutation.token());
             let all: SmallVec<[Replica; 6]> = WriteTargets::new(&tablet).all().collect();
-            let its: SmallVec<[Replica; 6]> = all.iter().copied().filter(|r| Some(r.node) == number).collect();
+            let is_here = all.iter().any(|replica| Some(replica.node) == number);
             // A tablet that moves may have been copied before the hint comes.
-            let is_for_all = its.is_empty() || tablet.transition.is_some();
-            for replica in if is_for_all { all } else { its } {
-                shares.entry(replica).or_default().push(mutation.clone());
+            let needs_all = !is_here || tablet.transition.is_some();
+            let may_lack =
+                hint.placement != Some(placement_of(&all)) && !planted::is_planted(Bug::HintSkipsAddedReplica);
+            for replica in all {
+                let is_target = Some(replica.node) == number;
+                if needs_all || is_target || may_lack && self.context.takes_growth(replica.node) {
+                    shares.entry(replica).or_default().push(mutation.clone());
+                } else if may_lack {
+                    postponed.push((replica.node, hint, mutation.clone()));
+                }
             }
+        }
+        // Before anything is sent: else what one of them takes is sent to it again with each try.
+        if let Some(down) = shares.keys().find(|replica| !self.context.takes_growth(replica.node)) {
+            let name = view.names(std::iter::once(*down));
+            return Err(NotTaken::Later(format!(
+                "{name} is down, takes no writes or has a full disk"
+            )));
         }
         for (replica, share) in shares {
             let name = || view.names(std::iter::once(replica));
-            if !self.context.takes_growth(replica.node) {
-                return Err(NotTaken::Later(format!(
-                    "{} is down, takes no writes or has a full disk",
-                    name()
-                )));
-            }
             let written = self.hand_over_to(&view, replica, share).await;
             written.map_err(|e| match e {
                 TargetError::Rejected(_) => NotTaken::Rejected(e.about(&name())),
@@ -271,7 +298,37 @@ impl Handoff {
                 _ => NotTaken::Later(e.about(&name())),
             })?;
         }
-        Ok(())
+        self.postpone(&view, &postponed).await
+    }
+
+    /// Notes hints for replicas that may lack what the target of a hint has now got, and are down. What cannot be noted
+    /// leaves a span. The hints are synced: the one that they follow from is removed, and the next start counts as lost
+    /// only what was made since the last report.
+    async fn postpone(&self, view: &ClusterView, hints: &[(NodeNumber, &Hint, Addressed)]) -> Result<(), NotTaken> {
+        let Some(kept) = self.kept().filter(|_| !hints.is_empty()) else {
+            return Ok(());
+        };
+        let mut targets = BTreeSet::new();
+        for (node, hint, mutation) in hints {
+            let replica = view.topology.numbered(*node);
+            let write = self.missed_write(view, mutation, hint.made_us + MARGIN_US);
+            let write = write.filter(|_| !self.is_truncated_since(view, mutation.table()));
+            let (Some(replica), Some(write)) = (replica, write) else {
+                continue;
+            };
+            let write = MissedWrite {
+                gc_grace_seconds: write.gc_grace_seconds.min(hint.gc_grace_seconds),
+                ..write
+            };
+            if *node != view.me && kept.keeps_for(&replica.location.datacenter) {
+                kept.note(replica.host_id, write);
+                targets.insert(replica.host_id);
+            } else {
+                kept.miss_write(replica.host_id, write);
+            }
+        }
+        let synced = kept.sync(Some(&targets)).await;
+        synced.map_err(|e| NotTaken::Later(e.to_string()))
     }
 
     async fn hand_over_to(

@@ -55,12 +55,26 @@ impl ClusterView {
     }
 }
 
-/// Each replica is mixed to 64 bits; their sum does not depend on the order, and is mixed once more so that each block
-/// of four bits depends on all replicas.
 #[inline]
 fn version_of(replicas: &[Replica]) -> u64 {
-    let of_one = |replica: &Replica| mixed(u64::from(replica.node.0) << 16 | u64::from(replica.shard));
-    mixed(replicas.iter().map(of_one).fold(0, u64::wrapping_add))
+    hash_of(
+        replicas
+            .iter()
+            .map(|replica| u64::from(replica.node.0) << 16 | u64::from(replica.shard)),
+    )
+}
+
+/// A hash of the nodes that have these replicas, in any order. Hints keep it; a release that computes another one hands
+/// them over to more nodes than it must.
+pub(crate) fn placement_of(replicas: &[Replica]) -> u64 {
+    hash_of(replicas.iter().map(|replica| u64::from(replica.node.0)))
+}
+
+/// Each number is mixed to 64 bits; their sum does not depend on the order, and is mixed once more so that each block
+/// of four bits depends on all numbers.
+#[inline]
+fn hash_of(numbers: impl Iterator<Item = u64>) -> u64 {
+    mixed(numbers.map(mixed).fold(0, u64::wrapping_add))
 }
 
 /// The output function of SplitMix64 (Steele, Lea, Flood 2014), by which all bits of a number change about half of the

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Cluster, SECOND, Shape, fill_log};
+use crate::support::{Cluster, SECOND, Shape, fill_log, insert, table};
 use commitlog::SyncMode;
 use coordinator::{AcceptedLoss, ClusterView, Handoff};
 use hints::{Change, Order};
+use mutation::Mutation;
 use replica::{RepairedRange, TokenRange};
 use runtime::sim::CrashKind;
 use schema::{TombstoneGc, TombstoneGcMode};
 use stdx::planted::{Bug, Planted};
 use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
+use types::token::token_of;
 use uuid::Uuid;
 
 const QUORUM: Consistency = Consistency::Quorum;
@@ -295,6 +297,97 @@ fn with_a_watermark_that_is_too_high_a_deleted_row_comes_back() {
         reads(&mut cluster, &live, ALL).iter().any(|read| !read.is_empty())
     });
     assert_eq!(back.count(), WAYS.len());
+}
+
+/// The nodes see four nodes and so many copies.
+fn set_copies(cluster: &mut Cluster, factor: u16) {
+    for node in 0..4 {
+        let keyspaces = [("sea", Replication::Simple { factor }, vec![cluster.table.id])];
+        let view = ClusterView::new(
+            cluster.topology.clone(),
+            host(node),
+            keyspaces.into_iter(),
+            &BTreeMap::new(),
+        );
+        let view = view.expect("the node is a member");
+        cluster.local(node).coordinator.set_view(Arc::new(view));
+    }
+}
+
+/// A client deletes a row at ONE: that reaches node 0, and hints for the other two replicas wait. The replication
+/// factor is raised, and the fourth replica copies these two, so it gets the row without the deletion. Then the hints
+/// are handed over, perhaps while the fourth replica is down, and nothing waits any more. Whether the row is back when
+/// the replicas have purged what they may.
+fn is_back_on_an_added_replica(seed: u64, is_down: bool) -> bool {
+    let mut cluster = Cluster::new(
+        seed,
+        Shape {
+            datacenters: vec!["north"; 4],
+            hints: true,
+            tombstone_gc: Some(BY_REPAIR),
+            ..Shape::default()
+        },
+    );
+    cluster.simulation.run_for(60 * SECOND);
+    let numbers: Vec<_> = (0..4).map(|node| cluster.topology.number(host(node))).collect();
+    let replicas_of = |key: u8| -> Vec<usize> {
+        let replicas = cluster.replicas(&[key]);
+        let is_one = |node: &usize| replicas.iter().any(|replica| Some(replica.node) == numbers[*node]);
+        (0..4).filter(is_one).collect()
+    };
+    let mut keys = (0..u8::MAX).map(|key| (key, replicas_of(key)));
+    let (key, replicas) = keys.find(|(_, nodes)| nodes[0] == 0).expect("it has a part of them");
+    let added = (0..4)
+        .find(|node| !replicas.contains(node))
+        .expect("three are replicas");
+    let inserted = cluster.on(
+        0,
+        move |node| async move { node.insert(&[key], 1, b"old", 10, ALL).await },
+    );
+    assert_eq!(inserted, Ok(()));
+    order(&mut cluster, Order::Pause(true));
+    replicas[1..].iter().for_each(|node| cluster.set_live(*node, false));
+    let deleted = cluster.on(0, move |node| async move {
+        node.delete(&[key], 1, 20, Consistency::One).await
+    });
+    assert_eq!(deleted, Ok(()));
+    replicas[1..].iter().for_each(|node| cluster.set_live(*node, true));
+    cluster.on(added, move |node| async move {
+        let store = node.shard.store(table().id).expect("the table is open");
+        let row = insert(&table(), &[key], 1, b"old", 10);
+        let row = Mutation::new(&row).expect("a whole mutation");
+        let written = node.shard.write(&store, token_of(&[key]), &row);
+        assert!(written.is_ok(), "the log takes it");
+    });
+    set_copies(&mut cluster, 4);
+    cluster.set_live(added, !is_down);
+    order(&mut cluster, Order::Pause(false));
+    cluster.simulation.run_for(60 * SECOND);
+    let waits_for = cluster.on(0, |_| async { Handoff::pending().await });
+    let waits_for: Vec<HostId> = waits_for.iter().map(|pending| pending.target).collect();
+    assert!(waits_for.iter().all(|target| *target == host(added)), "{waits_for:?}");
+    cluster.set_live(added, true);
+    cluster.simulation.run_for(120 * SECOND);
+    cluster.compact(&[0, 1, 2, 3]);
+    let has_purged = |node: &usize| !cluster.local(*node).shard.has_data();
+    assert!(replicas.iter().all(has_purged), "nothing holds the deletion");
+    let read = |cluster: &mut Cluster, node: usize| {
+        cluster.on(node, move |node| async move { node.select(&[key], ALL).await })
+    };
+    (0..4).any(|node| !read(&mut cluster, node).expect("all live").is_empty())
+}
+
+#[test]
+fn a_hint_reaches_a_replica_that_was_added_while_it_waited() {
+    for is_down in [false, true] {
+        assert!(!is_back_on_an_added_replica(50, is_down), "is down: {is_down}");
+    }
+}
+
+#[test]
+fn if_the_hint_went_to_its_target_alone_the_row_would_be_back_on_the_added_replica() {
+    let _planted = Planted::new(Some(Bug::HintSkipsAddedReplica));
+    assert!(is_back_on_an_added_replica(50, false));
 }
 
 /// As a repair of all replicas would: all have what any had, and know up to which second.

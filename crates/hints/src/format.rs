@@ -6,13 +6,16 @@
 //!         u64 microseconds at which it was begun, zeros, u32 crc of all that
 //! progress (16 bytes, written in place): u64 offset up to which the target has everything, u32 zero, u32 crc of that
 //! record:  "HINT", u32 length of the body, u32 crc of what follows it, u64 microseconds at which it was noted,
-//!         u32 gc_grace_seconds of its table at that time, body: packed mutation (crate mutation)
+//!         u32 gc_grace_seconds of its table at that time, body: packed mutation (crate mutation), or the placement of
+//!         the mutation in the next record
+//! placement (8 bytes, no mutation is as short): u64 hash of the nodes that the mutation was sent to
 //! truncations-SHARD: "CETOTRU1", then for each: u32 shard, [16] table, u64 segment; then u32 crc of all that.
 //!         Hints of the table in lower segments of the shard were truncated
 //! ```
 //!
 //! Little endian. The letters at the beginning of a record let a reader find the next whole record after damage. Format
-//! version 1 is the first.
+//! version 1 is the first. A mutation without a placement before it is of a build that wrote none. Such a build takes a
+//! placement for a record without a mutation, and skips it.
 
 use schema::TableId;
 use topology::HostId;
@@ -28,8 +31,11 @@ const MAGIC: &[u8; 8] = b"CETOHNT1";
 const TRUNCATIONS_MAGIC: &[u8; 8] = b"CETOTRU1";
 const RECORD_MAGIC: &[u8; 4] = b"HINT";
 const FORMAT_VERSION: u32 = 1;
-/// What a record has around its mutation.
+/// What a record has around its body.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
+const PLACEMENT_BYTES: usize = 8;
+/// What a hint has around its mutation: two record headers, and the placement.
+pub(crate) const HINT_HEADER_BYTES: usize = 2 * RECORD_HEADER_BYTES + PLACEMENT_BYTES;
 const TRUNCATION_BYTES: usize = 4 + 16 + 8;
 
 /// Which file.
@@ -117,15 +123,21 @@ pub(crate) fn read_progress(file: &[u8]) -> usize {
         .unwrap_or(RECORDS_AT)
 }
 
-pub(crate) fn put_record(out: &mut Vec<u8>, now_us: i64, gc_grace_seconds: u32, mutation: &[u8]) {
+/// Appends a hint: its placement, then its mutation.
+pub(crate) fn put_hint(out: &mut Vec<u8>, made_us: i64, gc_grace_seconds: u32, (placement, mutation): (u64, &[u8])) {
+    put_record(out, made_us, gc_grace_seconds, &placement.to_le_bytes());
+    put_record(out, made_us, gc_grace_seconds, mutation);
+}
+
+pub(crate) fn put_record(out: &mut Vec<u8>, now_us: i64, gc_grace_seconds: u32, body: &[u8]) {
     let start = out.len();
-    let length = u32::try_from(mutation.len()).expect("a mutation is smaller than a commitlog segment");
+    let length = u32::try_from(body.len()).expect("a mutation is smaller than a commitlog segment");
     out.extend_from_slice(RECORD_MAGIC);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&now_us.to_le_bytes());
     out.extend_from_slice(&gc_grace_seconds.to_le_bytes());
-    out.extend_from_slice(mutation);
+    out.extend_from_slice(body);
     let crc = crc32fast::hash(&out[start + 12..]);
     out[start + 8..start + 12].copy_from_slice(&crc.to_le_bytes());
 }
@@ -136,6 +148,8 @@ pub(crate) struct Record<'f> {
     pub(crate) noted_us: i64,
     pub(crate) gc_grace_seconds: u32,
     pub(crate) mutation: &'f [u8],
+    /// That of the record before, if it has one.
+    pub(crate) placement: Option<u64>,
     /// Offset after the record.
     pub(crate) end: usize,
 }
@@ -155,8 +169,16 @@ pub(crate) fn read_record(file: &[u8], at: usize) -> Option<Record<'_>> {
         noted_us: u64_at(whole, 12)?.cast_signed(),
         gc_grace_seconds: u32_at(whole, 20)?,
         mutation: &whole[RECORD_HEADER_BYTES..],
+        placement: None,
         end: at + length,
     })
+}
+
+/// The placement that a record has instead of a mutation.
+pub(crate) fn placement(record: &Record<'_>) -> Option<u64> {
+    (record.mutation.len() == PLACEMENT_BYTES)
+        .then(|| u64_at(record.mutation, 0))
+        .flatten()
 }
 
 /// Whether there is a whole record anywhere after an offset: then the bytes at the offset are damage, and not a torn
@@ -242,6 +264,18 @@ mod tests {
             damaged[RECORDS_AT + bit / 8] ^= 1 << (bit % 8);
             assert_eq!(read_record(&damaged, RECORDS_AT), None, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_hint_is_a_placement_and_a_mutation_and_an_older_build_skips_the_first() {
+        let mut file = header(&id(), 5);
+        put_hint(&mut file, 7, 10, (99, b"a mutation"));
+        assert_eq!(file.len() - RECORDS_AT, HINT_HEADER_BYTES + 10);
+        let first = read_record(&file, RECORDS_AT).expect("it was written just now");
+        assert_eq!(placement(&first), Some(99));
+        assert!(mutation::Mutation::new(first.mutation).is_none(), "it is no mutation");
+        let second = read_record(&file, first.end).expect("it was written just now");
+        assert_eq!((placement(&second), second.mutation), (None, &b"a mutation"[..]));
     }
 
     #[test]

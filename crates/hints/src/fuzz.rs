@@ -47,7 +47,7 @@ fn report() -> Report {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut records = format::header(&segment(), 7);
     format::put_record(&mut records, 8, 864_000, b"a mutation");
-    format::put_record(&mut records, 9, 864_000, &[7; 100]);
+    format::put_hint(&mut records, 9, 864_000, (3, &[7; 100]));
     let truncation = Truncation {
         shard: 1,
         table: TableId(Uuid::from_u128(7)),

@@ -149,6 +149,22 @@ pub struct MissedWrite<'m> {
     pub gc_grace_seconds: u32,
     /// When it was made, in microseconds: now, or when the logged batch that it belongs to was noted.
     pub made_us: i64,
+    /// Names the set of nodes that the write was sent to. A node that is not among them, and is a replica when the hint
+    /// is handed over, needs the hint too. Opaque here.
+    pub placement: u64,
+}
+
+/// A hint as it is handed over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hint {
+    /// Packed.
+    pub mutation: Vec<u8>,
+    /// As it was noted ([`MissedWrite::placement`]); None if it is unknown.
+    pub placement: Option<u64>,
+    /// As it was noted ([`MissedWrite::made_us`]).
+    pub made_us: i64,
+    /// As it was noted ([`MissedWrite::gc_grace_seconds`]).
+    pub gc_grace_seconds: u32,
 }
 
 /// What waits for a node.
@@ -320,7 +336,7 @@ impl Hints {
             return false;
         }
         let now_us = runtime::wall_clock_us();
-        let bytes = (format::RECORD_HEADER_BYTES + write.mutation.len()) as u64;
+        let bytes = (format::HINT_HEADER_BYTES + write.mutation.len()) as u64;
         let is_full = self.metrics.get().waiting_bytes + bytes > self.options.bytes_max;
         let mut targets = self.targets.borrow_mut();
         let entry = targets.entry(target).or_default();
@@ -335,7 +351,8 @@ impl Hints {
             entry.buffer_since_us = made_us;
         }
         entry.buffer_since_us = entry.buffer_since_us.min(made_us);
-        format::put_record(&mut entry.buffer, made_us, write.gc_grace_seconds, write.mutation);
+        let hint = (write.placement, write.mutation);
+        format::put_hint(&mut entry.buffer, made_us, write.gc_grace_seconds, hint);
         entry.buffered += 1;
         entry.oldest_us = Some(entry.oldest_us.map_or(made_us, |oldest| oldest.min(made_us)));
         drop(targets);

@@ -13,7 +13,7 @@ use topology::HostId;
 
 use crate::format::{self, RECORDS_AT, Record, SegmentId};
 use crate::truncation::remove;
-use crate::{Hints, HintsError, Segment};
+use crate::{Hint, Hints, HintsError, Segment};
 
 /// What is handed over at once, in bytes and in mutations.
 const BATCH_BYTES: usize = 128 << 10;
@@ -44,8 +44,8 @@ impl NotTaken {
 
 /// What comes of handing hints over.
 pub type Delivery = Pin<Box<dyn Future<Output = Result<(), NotTaken>>>>;
-/// Brings packed mutations to where they belong, and ends when they are there.
-pub type Deliver<'d> = &'d dyn Fn(Rc<[Vec<u8>]>) -> Delivery;
+/// Brings hints to where they belong, and ends when they are there.
+pub type Deliver<'d> = &'d dyn Fn(Rc<[Hint]>) -> Delivery;
 /// What a hint's table says of it now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
@@ -241,10 +241,16 @@ impl Hints {
         let mut at = format::read_progress(bytes).max(RECORDS_AT);
         let mut batch: Vec<Record<'_>> = Vec::new();
         let mut batch_bytes = 0;
+        let mut placement = None;
         loop {
-            let record = format::read_record(bytes, at);
-            if let Some(record) = &record {
+            let mut record = format::read_record(bytes, at);
+            if let Some(record) = &mut record {
                 at = record.end;
+                if let Some(of_next) = format::placement(record) {
+                    placement = Some(of_next);
+                    continue;
+                }
+                record.placement = placement.take();
                 if self.is_wanted(id, record, terms_of) {
                     batch_bytes += record.mutation.len();
                     batch.push(*record);
@@ -346,9 +352,15 @@ impl Hints {
         if self.is_paused() {
             return Err(Interrupted::Paused);
         }
-        let mutations: Rc<[Vec<u8>]> = batch.iter().map(|record| record.mutation.to_vec()).collect();
+        let hint = |record: &Record<'_>| Hint {
+            mutation: record.mutation.to_vec(),
+            placement: record.placement,
+            made_us: record.noted_us,
+            gc_grace_seconds: record.gc_grace_seconds,
+        };
+        let hints: Rc<[Hint]> = batch.iter().map(hint).collect();
         self.set_sending(id.target, true);
-        let delivered = deliver(mutations).await;
+        let delivered = deliver(hints).await;
         self.set_sending(id.target, false);
         if delivered.is_ok() {
             self.count(|m| m.replayed += batch.len() as u64);

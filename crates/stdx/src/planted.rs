@@ -148,11 +148,16 @@ pub enum Bug {
     UnlistedOverwrite,
     /// An index file that is built for an sstable lacks the end of it.
     UnfinishedBuild,
+    /// What a lost node missed is forgotten with it, also if other nodes copied tablets from it.
+    LostNodeTakesSpans,
+    /// A hint reaches its target alone, whatever replicas its tablet has got since it was noted.
+    HintSkipsAddedReplica,
 }
 
 impl Bug {
     /// All of them.
     pub const ALL: [Self; 68] = [
+    pub const ALL: [Self; 66] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -221,6 +226,137 @@ impl Bug {
         Self::LostPosting,
         Self::UnlistedOverwrite,
         Self::UnfinishedBuild,
+        Self::LostNodeTakesSpans,
+        Self::HintSkipsAddedReplica,
+    ];
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this bug is planted in this thread.
+#[inline]
+#[must_use]
+pub fn is_planted(bug: Bug) -> bool {
+    #[cfg(debug_assertions)]
+    {
+        PLANTED.get() == Some(bug)
+    }
+    #[cfg(not(debug_assertions))]
+    {
+        let _ = bug;
+        false
+    }
+}
+
+/// Has a bug planted in this thread as long as it lives.
+#[derive(Debug)]
+pub struct Planted(());
+
+impl Planted {
+    /// Plants a bug; without debug assertions nothing.
+    #[must_use]
+    pub fn new(bug: Option<Bug>) -> Self {
+        #[cfg(debug_assertions)]
+        PLANTED.set(bug);
+        #[cfg(not(debug_assertions))]
+        let _ = bug;
+        Self(())
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        PLANTED.set(None);
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_is_planted_as_long_as_its_guard_lives() {
+        assert!(!is_planted(Bug::SkippedQuorum));
+        let guard = Planted::new(Some(Bug::SkippedQuorum));
+        assert!(is_planted(Bug::SkippedQuorum) && !is_planted(Bug::DroppedHint));
+        drop(guard);
+        assert!(!is_planted(Bug::SkippedQuorum));
+    }
+}    pub const ALL: [Self; 70] = [
+        Self::SkippedQuorum,
+        Self::IgnoredDigest,
+        Self::UnsyncedAcceptance,
+        Self::ForgottenPromise,
+        Self::AcceptedWithoutPromise,
+        Self::IgnoredProposal,
+        Self::DroppedHint,
+        Self::UnconfirmedExpiry,
+        Self::BatchWithoutNote,
+        Self::UnsyncedMetadata,
+        Self::RepeatedRequest,
+        Self::LateRequestRuns,
+        Self::LostAnswer,
+        Self::UnsyncedNote,
+        Self::NoConfirm,
+        Self::UnheededAcceptor,
+        Self::IgnoredFence,
+        Self::BatchOutlivesTruncation,
+        Self::TruncationForgetsNoProposal,
+        Self::EarlyPurge,
+        Self::RejectedHintWaits,
+        Self::BatchPinsLog,
+        Self::ForgottenMiss,
+        Self::DamagedFileIgnored,
+        Self::DigestWithoutTombstones,
+        Self::UntrustedClock,
+        Self::UnheededLog,
+        Self::UncheckedPeer,
+        Self::IgnoredEpochNonce,
+        Self::UncomparedHistory,
+        Self::UncheckedRun,
+        Self::UncheckedDirectory,
+        Self::UnawaitedRepair,
+        Self::SkippedTeach,
+        Self::UnsyncedWrite,
+        Self::CountedTwice,
+        Self::EarlyDiscard,
+        Self::HeirDiscardsAll,
+        Self::FlushedWithWhatWasBefore,
+        Self::BatchAgainWithoutNote,
+        Self::EarlyBatchEnd,
+        Self::UnflushedMove,
+        Self::UnsyncedHint,
+        Self::EarlyWatermark,
+        Self::ForgottenHintReplayed,
+        Self::PurgedBeforeArrival,
+        Self::UncomparedRanges,
+        Self::MarkedUnrepaired,
+        Self::InexactElements,
+        Self::RepairedCellsExpire,
+        Self::StagePassedEarly,
+        Self::UncopiedRange,
+        Self::KeptFormerRange,
+        Self::CleansWhileRingMoves,
+        Self::KeepsTabletOverJump,
+        Self::HalvedFile,
+        Self::StaleFigures,
+        Self::UndoubledWrite,
+        Self::OneSource,
+        Self::ForgottenCopy,
+        Self::LateBirth,
+        Self::RepairOutrunsWrites,
+        Self::NothingWaitsForOneCopy,
+        Self::ClientDatesDeletions,
+        Self::SilentRowIsAbsent,
+        Self::LostPosting,
+        Self::UnlistedOverwrite,
+        Self::UnfinishedBuild,
+        Self::LostNodeTakesSpans,
+        Self::HintSkipsAddedReplica,
     ];
 }
 

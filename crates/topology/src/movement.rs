@@ -35,6 +35,9 @@
 //!
 //! This is also guaranteed within each datacenter, because LOCAL_QUORUM counts there.
 //!
+//! All this is about writes that a quorum acknowledged. A write that fewer replicas have waits for the others as hints,
+//! which reach the new replicas as well, also after the move (crate `coordinator`, `handoff.rs`).
+//!
 //! Where several copy, each is noted when it has ([`MoveStep::Copied`]), and the stage ends when all have.
 
 use smallvec::SmallVec;

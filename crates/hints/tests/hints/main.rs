@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hints::{Delivery, Hints, Interrupted, Mark, MissedWrite, NotTaken, Options, Order, SyncPoint, Terms};
+use hints::{Delivery, Hint, Hints, Interrupted, Mark, MissedWrite, NotTaken, Options, Order, SyncPoint, Terms};
 use mutation::{Mutation, MutationBuilder};
 use runtime::sim::{CrashKind, FailedSync, NodeId, Simulation};
 use schema::TableId;
@@ -22,6 +22,7 @@ const TABLE: TableId = TableId(Uuid::from_u128(7));
 const OTHER_TABLE: TableId = TableId(Uuid::from_u128(8));
 const TARGET: HostId = HostId(Uuid::from_u128(2));
 const GRACE: u32 = 3600;
+const PLACEMENT: u64 = 99;
 const HOUR: Duration = Duration::from_hours(1);
 
 fn options() -> Options {
@@ -58,6 +59,7 @@ fn keep(hints: &Rc<Hints>, target: HostId, gc_grace_seconds: u32, mutation: &[u8
         mutation,
         gc_grace_seconds,
         made_us: runtime::wall_clock_us(),
+        placement: PLACEMENT,
     };
     hints.note(target, write)
 }
@@ -91,7 +93,7 @@ async fn replay_wanted(
     grace_of: impl Fn(&Mutation<'_>) -> Option<u32>,
 ) -> Result<(), Interrupted> {
     let replica = replica.clone();
-    let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
+    let deliver = move |batch: Rc<[Hint]>| -> Delivery {
         let replica = replica.clone();
         Box::pin(async move {
             runtime::sleep(Duration::from_millis(1)).await;
@@ -100,7 +102,11 @@ async fn replay_wanted(
                     .checked_sub(1)
                     .ok_or_else(|| NotTaken::Later("the replica is gone".to_owned()))?;
             }
-            replica.got.borrow_mut().extend(batch.iter().map(|m| number(m)));
+            assert!(batch.iter().all(|hint| hint.placement == Some(PLACEMENT)));
+            replica
+                .got
+                .borrow_mut()
+                .extend(batch.iter().map(|hint| number(&hint.mutation)));
             Ok(())
         })
     };
@@ -390,7 +396,7 @@ fn a_truncation_waits_for_hints_that_are_on_their_way() {
         let log: Rc<RefCell<Vec<&str>>> = Rc::default();
         let (other, delivered) = (hints.clone(), log.clone());
         let task = runtime::spawn(async move {
-            let deliver = move |_: Rc<[Vec<u8>]>| -> Delivery {
+            let deliver = move |_: Rc<[Hint]>| -> Delivery {
                 let delivered = delivered.clone();
                 Box::pin(async move {
                     runtime::sleep(Duration::from_millis(50)).await;
@@ -419,7 +425,7 @@ fn no_hints_are_kept_beyond_their_room_or_for_a_node_that_is_down_for_longer_tha
         let taken = (0..100)
             .filter(|n| keep(&hints, TARGET, GRACE, &mutation(TABLE, *n)))
             .count();
-        assert!((10..20).contains(&taken), "{taken} hints of about 130 bytes in 2000");
+        assert!((10..20).contains(&taken), "{taken} hints of about 165 bytes in 2000");
         assert_eq!(hints.metrics().dropped, 100 - taken as u64);
         replay(&hints, &Rc::default()).await.expect("all is taken");
         assert!(keep(&hints, TARGET, GRACE, &mutation(TABLE, 1)), "there is room again");
@@ -466,10 +472,10 @@ fn who_waits_for_a_replay_waits_for_what_was_noted_before_and_not_for_what_comes
         note(&hints, 50..51);
         // The first segments are taken; the one after them is not.
         let noted = replica.clone();
-        let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
+        let deliver = move |batch: Rc<[Hint]>| -> Delivery {
             let noted = noted.clone();
             Box::pin(async move {
-                let numbers: Vec<u32> = batch.iter().map(|m| number(m)).collect();
+                let numbers: Vec<u32> = batch.iter().map(|hint| number(&hint.mutation)).collect();
                 if numbers.contains(&50) {
                     return Err(NotTaken::Later("not this one".to_owned()));
                 }
@@ -612,8 +618,8 @@ async fn replay_picky(
     refused: &'static [u32],
 ) -> Result<(), Interrupted> {
     let got = got.clone();
-    let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
-        let numbers: Vec<u32> = batch.iter().map(|m| number(m)).collect();
+    let deliver = move |batch: Rc<[Hint]>| -> Delivery {
+        let numbers: Vec<u32> = batch.iter().map(|hint| number(&hint.mutation)).collect();
         let got = got.clone();
         Box::pin(async move {
             if numbers.iter().any(|number| refused.contains(number)) {
@@ -750,7 +756,7 @@ fn hints_that_are_handed_over_one_by_one_are_not_sent_behind_a_truncation() {
         let sent: Rc<RefCell<Vec<usize>>> = Rc::default();
         let (other, seen) = (hints.clone(), sent.clone());
         let task = runtime::spawn(async move {
-            let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
+            let deliver = move |batch: Rc<[Hint]>| -> Delivery {
                 let seen = seen.clone();
                 Box::pin(async move {
                     seen.borrow_mut().push(batch.len());
@@ -851,6 +857,7 @@ fn a_run_knows_since_when_the_oldest_write_of_the_one_before_waits() {
             mutation: &mutation(TABLE, 1),
             gc_grace_seconds: GRACE,
             made_us,
+            placement: PLACEMENT,
         };
         assert!(hints.note(TARGET, write));
         hints.write().expect("the disk works");
