@@ -294,7 +294,8 @@ impl Accumulator {
                 }
             }
             Self::Total { cql_type, total, rows } => {
-                let Some(number) = value.and_then(|value| Number::read(cql_type, value)) else {
+                let number = value.map(|value| Number::read(cql_type, value)).transpose();
+                let Some(number) = number.map_err(PlanError::Function)?.flatten() else {
                     return Ok(());
                 };
                 if let Some(rows) = rows {

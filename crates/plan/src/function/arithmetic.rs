@@ -8,7 +8,7 @@ use num_bigint::BigInt;
 use num_traits::{Signed, Zero};
 use types::{CqlType, Decimal, Duration};
 
-use super::number::{DECIMAL_BITS_MAX, DECIMAL_DIGITS_MAX, Number, Problem, ten_to};
+use super::number::{DIGITS_MAX, Number, Problem, check_digits, strip_zeros, ten_to};
 use super::{Resolved, Scalar, time};
 use crate::error::PlanError;
 
@@ -170,7 +170,7 @@ impl Arithmetic {
                 }
             }
             returns => {
-                let operands = (Number::read(&self.left, left), Number::read(&self.right, right));
+                let operands = (Number::read(&self.left, left)?, Number::read(&self.right, right)?);
                 let (Some(left), Some(right)) = operands else {
                     return Ok(None);
                 };
@@ -253,7 +253,10 @@ fn in_varints(operator: ArithmeticOperator, left: &BigInt, right: &BigInt) -> Re
     })
 }
 
+/// The operation on decimals: of a statement, or of an aggregate, whose sums grow.
 pub(crate) fn in_decimals(operator: ArithmeticOperator, left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
+    check_digits(&left.unscaled)?;
+    check_digits(&right.unscaled)?;
     match operator {
         ArithmeticOperator::Multiply => {
             let scale = left.scale.checked_add(right.scale).ok_or("Overflow")?;
@@ -282,18 +285,21 @@ pub(crate) fn in_decimals(operator: ArithmeticOperator, left: &Decimal, right: &
 fn modulo(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
     let scale = left.scale.max(right.scale);
     let (dividend, divisor) = (rescaled(left, scale)?, rescaled(right, scale)?);
-    let (mut quotient, mut unscaled) = (&dividend / &divisor, &dividend % &divisor);
-    let ten = BigInt::from(10);
-    let mut wanted = scale;
-    while wanted > left.scale && (&quotient % &ten).is_zero() {
-        quotient /= &ten;
-        unscaled /= &ten;
-        wanted -= 1;
+    let mut quotient = &dividend / &divisor;
+    if quotient.is_zero() {
+        return Ok(left.clone());
     }
+    let remainder = dividend - &quotient * divisor;
+    let stripped = strip_zeros(&mut quotient, i64::from(scale) - i64::from(left.scale));
+    let unit = ten_to(stripped).ok_or_else(too_long)?;
     Ok(Decimal {
-        unscaled,
-        scale: wanted,
+        unscaled: remainder / unit,
+        scale: scale - i32::try_from(stripped).map_err(|_| "Overflow")?,
     })
+}
+
+fn too_long() -> Problem {
+    format!("more than {DIGITS_MAX} digits are needed")
 }
 
 /// The digits of a decimal at a larger scale.
@@ -302,8 +308,7 @@ fn rescaled(decimal: &Decimal, scale: i32) -> Result<BigInt, Problem> {
         return Ok(BigInt::zero());
     }
     let power = i64::from(scale) - i64::from(decimal.scale);
-    let factor = ten_to(power).ok_or_else(|| format!("more than {DECIMAL_DIGITS_MAX} digits are needed"))?;
-    Ok(&decimal.unscaled * factor)
+    Ok(&decimal.unscaled * ten_to(power).ok_or_else(too_long)?)
 }
 
 /// A quotient with 32 significant digits or 32 digits after the point, whichever is more, half a digit rounded up.
@@ -313,9 +318,6 @@ fn divide(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
     if right.unscaled.is_zero() {
         return Err("BigInteger divide by zero".to_owned());
     }
-    if left.unscaled.bits().max(right.unscaled.bits()) > DECIMAL_BITS_MAX {
-        return Err("the numbers have too many digits".to_owned());
-    }
     let (left_scale, right_scale) = (i64::from(left.scale), i64::from(right.scale));
     let first_digit = (precision(left) - left_scale) - (precision(right) - right_scale);
     let scale = (SCALE_MIN - first_digit)
@@ -324,7 +326,6 @@ fn divide(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
         .clamp(SCALE_MIN, SCALE_MAX);
     // left / right at that scale is left * 10^(scale - left_scale + right_scale) / right.
     let power = scale - left_scale + right_scale;
-    let too_long = || format!("more than {DECIMAL_DIGITS_MAX} digits are needed");
     let (dividend, divisor) = match power {
         0.. => (
             &left.unscaled * ten_to(power).ok_or_else(too_long)?,
@@ -335,7 +336,8 @@ fn divide(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
             &right.unscaled * ten_to(-power).ok_or_else(too_long)?,
         ),
     };
-    let (mut quotient, remainder) = (&dividend / &divisor, &dividend % &divisor);
+    let mut quotient = &dividend / &divisor;
+    let remainder = &dividend - &quotient * &divisor;
     if remainder.abs() * 2 >= divisor.abs() {
         let is_negative = dividend.is_negative() != divisor.is_negative();
         quotient += if is_negative { -1 } else { 1 };
@@ -360,17 +362,16 @@ fn without_trailing_zeros(mut decimal: Decimal) -> Decimal {
             scale: 0,
         };
     }
-    let ten = BigInt::from(10);
-    while (&decimal.unscaled % &ten).is_zero() {
-        decimal.unscaled /= &ten;
-        decimal.scale = decimal.scale.saturating_sub(1);
-    }
+    let stripped = strip_zeros(&mut decimal.unscaled, i64::MAX);
+    decimal.scale = decimal
+        .scale
+        .saturating_sub(i32::try_from(stripped).unwrap_or(i32::MAX));
     decimal
 }
 
 /// The number with the other sign.
 pub(crate) fn negate(cql_type: &CqlType, bytes: &[u8]) -> Result<Option<Vec<u8>>, PlanError> {
-    let Some(number) = Number::read(cql_type, bytes) else {
+    let Some(number) = Number::read(cql_type, bytes).map_err(PlanError::Function)? else {
         return Ok(None);
     };
     let negative = match number {
@@ -384,4 +385,100 @@ pub(crate) fn negate(cql_type: &CqlType, bytes: &[u8]) -> Result<Option<Vec<u8>>
         }),
     };
     negative.write(cql_type).map(Some).map_err(PlanError::Function)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Value;
+
+    use super::*;
+
+    fn apply(
+        operator: ArithmeticOperator,
+        cql_type: &CqlType,
+        left: &[u8],
+        right: &[u8],
+    ) -> Result<Option<Vec<u8>>, PlanError> {
+        let arithmetic = Arithmetic {
+            operator,
+            left: cql_type.clone(),
+            right: cql_type.clone(),
+            returns: cql_type.clone(),
+        };
+        arithmetic.apply(left, right)
+    }
+
+    fn decimal(unscaled: BigInt, scale: i32) -> Decimal {
+        Decimal { unscaled, scale }
+    }
+
+    fn bytes(unscaled: BigInt, scale: i32) -> Vec<u8> {
+        Value::Decimal(decimal(unscaled, scale)).serialize()
+    }
+
+    #[test]
+    fn numbers_of_too_many_digits_are_no_operands() {
+        let digits = |count: u32| -> BigInt { BigInt::from(10).pow(count) - 1 };
+        let varint = |count| digits(count).to_signed_bytes_be();
+        for operator in ArithmeticOperator::ALL {
+            let seven = BigInt::from(7).to_signed_bytes_be();
+            let within = apply(operator, &CqlType::VarInt, &varint(10_000), &seven);
+            assert!(within.is_ok(), "{operator:?}");
+            for (left, right) in [(varint(10_010), seven.clone()), (seven.clone(), varint(10_010))] {
+                let refused = apply(operator, &CqlType::VarInt, &left, &right);
+                assert!(refused.is_err(), "{operator:?}");
+            }
+            let (long, short) = (bytes(digits(10_010), 5_000), bytes(BigInt::from(7), 0));
+            for (left, right) in [(&long, &short), (&short, &long)] {
+                let refused = apply(operator, &CqlType::Decimal, left, right);
+                assert!(refused.is_err(), "{operator:?}");
+            }
+        }
+        assert!(negate(&CqlType::VarInt, &varint(10_000)).is_ok());
+        assert!(negate(&CqlType::VarInt, &varint(10_010)).is_err());
+        // A sum that grew.
+        let (sum, one) = (decimal(digits(10_010), 0), decimal(BigInt::from(1), 0));
+        assert!(in_decimals(ArithmeticOperator::Add, &sum, &one).is_err());
+    }
+
+    #[test]
+    fn a_remainder_of_zero_does_not_count_down_from_its_scale() {
+        let zero = decimal(BigInt::zero(), i32::MIN);
+        let divisor = decimal(BigInt::from(7), i32::MAX);
+        assert_eq!(in_decimals(ArithmeticOperator::Modulo, &zero, &divisor), Ok(zero));
+    }
+
+    #[test]
+    fn zeros_at_the_end_of_a_quotient_are_stripped() {
+        let number = |text: &str| text.parse::<BigInt>().expect("digits");
+        for (left, right, quotient, remainder) in [
+            (("100", 0), ("1", 0), ("1", -2), ("0", 0)),
+            (("120", 0), ("1", 1), ("12", -2), ("0", 0)),
+            (
+                ("10000", 0),
+                ("3", 0),
+                ("333333333333333333333333333333333333", 32),
+                ("1", 0),
+            ),
+            (("1000007", 3), ("5", 4), ("2000014", 0), ("0", 4)),
+        ] {
+            let of = |(digits, scale): (&str, i32)| decimal(number(digits), scale);
+            let divided = in_decimals(ArithmeticOperator::Divide, &of(left), &of(right));
+            let rest = in_decimals(ArithmeticOperator::Modulo, &of(left), &of(right));
+            assert_eq!(divided, Ok(of(quotient)), "{left:?} / {right:?}");
+            assert_eq!(rest, Ok(of(remainder)), "{left:?} % {right:?}");
+        }
+        let long = decimal(BigInt::from(10).pow(9_999), 0);
+        let divided = in_decimals(ArithmeticOperator::Divide, &long, &decimal(BigInt::from(1), 0));
+        assert_eq!(divided, Ok(decimal(BigInt::from(1), -9_999)));
+    }
+
+    #[test]
+    fn a_decimal_of_many_digits_after_the_point_is_cut_without_their_power() {
+        let short = Number::Decimal(decimal(BigInt::from(12_345), 3));
+        assert_eq!(short.to_i64(), 12);
+        let tiny = Number::Decimal(decimal(BigInt::from(10).pow(9_999), i32::MAX));
+        assert_eq!(tiny.to_i64(), 0);
+        assert_eq!(tiny.to_varint(), Ok(BigInt::zero()));
+    }
 }

@@ -77,7 +77,7 @@ pub(crate) fn apply(from: &CqlType, to: &CqlType, bytes: &[u8]) -> Result<Option
             };
             Ok(time::convert(moment(from), moment(to), bytes))
         }
-        _ => match Number::read(from, bytes) {
+        _ => match Number::read(from, bytes).map_err(PlanError::Function)? {
             // Cassandra takes the digits of the float here, and those of the double of its value in arithmetic.
             Some(Number::Float(x)) if *to == CqlType::Decimal && x.is_finite() => {
                 Ok(read_decimal(&float_text(x)).map(|decimal| Value::Decimal(decimal).serialize()))

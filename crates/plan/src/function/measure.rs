@@ -7,7 +7,7 @@ use num_traits::{Signed, Zero};
 use types::CqlType;
 
 use super::native::{cannot_infer, wrong_count};
-use super::number::{DECIMAL_BITS_MAX, Number};
+use super::number::Number;
 use super::{Argument, Resolved, Scalar};
 use crate::error::PlanError;
 
@@ -136,13 +136,8 @@ fn count_of(name: &str, cql_type: &CqlType, value: &[u8]) -> Result<Option<BigIn
                 PlanError::Function(format!("Function system.{name} cannot read '{text}' as a whole number"))
             })?)
         }
-        _ => match Number::read(cql_type, value) {
+        _ => match Number::read(cql_type, value).map_err(PlanError::Function)? {
             Some(Number::Integer(count)) => Some(BigInt::from(count)),
-            Some(Number::VarInt(count)) if count.bits() > DECIMAL_BITS_MAX => {
-                return Err(PlanError::Function(format!(
-                    "Function system.{name} got a number of too many digits"
-                )));
-            }
             Some(Number::VarInt(count)) => Some(count),
             _ => None,
         },

@@ -2,17 +2,28 @@
 //!
 //! Conversions are those of Java's numbers, which applications of Cassandra know: to a narrower integer they keep the
 //! low bits, from a floating point number they saturate, from a decimal they drop the fraction.
+//!
+//! A varint or a decimal of more than [`DIGITS_MAX`] digits is no operand: multiplication and division are one call
+//! each of a library, and the time of a call grows faster than the count of the digits. With so many it is far below
+//! a slice.
 
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
+use stdx::preempt;
 use types::{CqlType, Decimal, Value};
 
-/// The most digits that an operation on decimals may have to write out.
-pub(crate) const DECIMAL_DIGITS_MAX: i64 = 10_000;
+/// The most digits of an operand, and the most by which an operation may lengthen it before it computes.
+pub(crate) const DIGITS_MAX: i64 = 10_000;
+
+/// The bytes of [`DIGITS_MAX`] digits and a sign.
+const BYTES_MAX: usize = 4_153;
+
+/// Bytes of the scale of a serialised decimal.
+const SCALE_BYTES: usize = 4;
 
 /// Numbers with more bits are not written out in decimal digits: it takes time that grows with the square of their
 /// count.
-pub(crate) const DECIMAL_BITS_MAX: u64 = 262_144;
+const WRITTEN_BITS_MAX: u64 = 262_144;
 
 /// A number.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,8 +41,22 @@ pub(crate) type Problem = String;
 
 impl Number {
     /// The number these bytes are; `None` when they are empty or no number's.
-    pub(crate) fn read(cql_type: &CqlType, bytes: &[u8]) -> Option<Self> {
-        Some(match cql_type.deserialize(bytes).ok()? {
+    ///
+    /// # Errors
+    /// When it has too many digits.
+    pub(crate) fn read(cql_type: &CqlType, bytes: &[u8]) -> Result<Option<Self>, Problem> {
+        let bytes_max = match cql_type {
+            CqlType::Decimal => SCALE_BYTES + BYTES_MAX,
+            _ => BYTES_MAX,
+        };
+        // Before it is made: that takes milliseconds for one of megabytes.
+        if bytes.len() > bytes_max {
+            return Err(too_many_digits());
+        }
+        let Ok(value) = cql_type.deserialize(bytes) else {
+            return Ok(None);
+        };
+        Ok(Some(match value {
             Value::TinyInt(n) => Self::Integer(n.into()),
             Value::SmallInt(n) => Self::Integer(n.into()),
             Value::Int(n) => Self::Integer(n.into()),
@@ -40,8 +65,8 @@ impl Number {
             Value::Double(x) => Self::Double(x),
             Value::VarInt(n) => Self::VarInt(n),
             Value::Decimal(d) => Self::Decimal(d),
-            _ => return None,
-        })
+            _ => return Ok(None),
+        }))
     }
 
     /// The serialised value of that type.
@@ -116,7 +141,7 @@ impl Number {
             Self::Float(x) if !x.is_finite() => Ok(self.to_i64().into()),
             Self::Double(x) if !x.is_finite() => Ok(self.to_i64().into()),
             Self::Float(_) | Self::Double(_) | Self::Decimal(_) => {
-                truncate(&self.to_decimal()?).ok_or_else(|| "the number has too many digits".to_owned())
+                truncate(&self.to_decimal()?).ok_or_else(too_many_digits)
             }
         }
     }
@@ -140,7 +165,7 @@ impl Number {
                 if value.is_infinite() {
                     return Err("An infinite number cannot be converted into a decimal".to_owned());
                 }
-                read_decimal(&double_text(value)).ok_or_else(|| "the number has too many digits".to_owned())
+                read_decimal(&double_text(value)).ok_or_else(too_many_digits)
             }
         }
     }
@@ -171,9 +196,21 @@ fn low_bits_i64(n: &BigInt) -> i64 {
     i64::from_le_bytes(low)
 }
 
-/// Ten to a power that was checked against [`DECIMAL_DIGITS_MAX`].
+fn too_many_digits() -> Problem {
+    format!("the number has more than {DIGITS_MAX} digits")
+}
+
+/// Refuses an operand of too many digits: a result may have more.
+pub(crate) fn check_digits(number: &BigInt) -> Result<(), Problem> {
+    if number.bits() > 8 * BYTES_MAX as u64 {
+        return Err(too_many_digits());
+    }
+    Ok(())
+}
+
+/// Ten to a power of at most [`DIGITS_MAX`].
 pub(crate) fn ten_to(power: i64) -> Option<BigInt> {
-    if !(0..=DECIMAL_DIGITS_MAX).contains(&power) {
+    if !(0..=DIGITS_MAX).contains(&power) {
         return None;
     }
     Some(BigInt::from(10).pow(u32::try_from(power).ok()?))
@@ -182,14 +219,33 @@ pub(crate) fn ten_to(power: i64) -> Option<BigInt> {
 /// The decimal without its fraction; `None` when it has too many digits to write out.
 fn truncate(decimal: &Decimal) -> Option<BigInt> {
     let scale = i64::from(decimal.scale);
+    check_digits(&decimal.unscaled).ok()?;
     if scale <= 0 {
         return Some(&decimal.unscaled * ten_to(-scale)?);
     }
     // More digits after the point than there are digits: nothing is left before it.
-    if scale > i64::try_from(decimal.unscaled.bits()).ok()? {
-        return Some(BigInt::zero());
+    ten_to(scale).map_or_else(|| Some(BigInt::zero()), |unit| Some(&decimal.unscaled / unit))
+}
+
+/// Divides a number by ten, at most so many times, as long as nothing is left over. Returns how often.
+pub(crate) fn strip_zeros(number: &mut BigInt, most: i64) -> i64 {
+    let (mut stripped, mut power) = (0, DIGITS_MAX);
+    loop {
+        // A multiple of ten to a power is one of two to that power, which is asked without a division.
+        let twos = number.trailing_zeros().and_then(|twos| i64::try_from(twos).ok());
+        power = power.min(most - stripped).min(twos.unwrap_or(0));
+        let Some(unit) = ten_to(power).filter(|_| power > 0) else {
+            return stripped;
+        };
+        preempt::long_step();
+        let quotient = &*number / &unit;
+        if &quotient * unit == *number {
+            *number = quotient;
+            stripped += power;
+        } else {
+            power /= 2;
+        }
     }
-    Some(&decimal.unscaled / BigInt::from(10).pow(u32::try_from(scale).ok()?))
 }
 
 pub(crate) fn read_decimal(text: &str) -> Option<Decimal> {
@@ -202,7 +258,7 @@ pub(crate) fn read_decimal(text: &str) -> Option<Decimal> {
 
 /// In a form that Rust reads: digits and an exponent; `None` when there are too many of them.
 fn decimal_text(decimal: &Decimal) -> Option<String> {
-    let is_short = decimal.unscaled.bits() <= DECIMAL_BITS_MAX;
+    let is_short = decimal.unscaled.bits() <= WRITTEN_BITS_MAX;
     is_short.then(|| format!("{}e{}", decimal.unscaled, -i64::from(decimal.scale)))
 }
 
@@ -247,7 +303,7 @@ fn scientific(shortest: &str, of_two_digits: &str) -> String {
 /// A decimal as Java writes it: with an exponent when it would begin with more than five zeros or end in some that are
 /// not stored.
 pub(crate) fn decimal_in_java(decimal: &Decimal) -> String {
-    if decimal.unscaled.bits() > DECIMAL_BITS_MAX {
+    if decimal.unscaled.bits() > WRITTEN_BITS_MAX {
         return CqlType::Decimal.format(&Value::Decimal(decimal.clone()).serialize());
     }
     let digits = decimal.unscaled.magnitude().to_string();
@@ -270,4 +326,36 @@ pub(crate) fn decimal_in_java(decimal: &Decimal) -> String {
     let (first, rest) = digits.split_at(1);
     let point = if rest.is_empty() { "" } else { "." };
     format!("{sign}{first}{point}{rest}E{exponent:+}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_stripped_as_if_one_by_one() {
+        let by_one = |mut number: BigInt, most: i64| {
+            let mut stripped = 0;
+            while stripped < most && (&number % 10_u8).is_zero() {
+                number /= 10_u8;
+                stripped += 1;
+            }
+            (number, stripped)
+        };
+        for digits in [1, 8, 1_024, 123_456_789, -125_000] {
+            for zeros in [0, 1, 2, 7, 31, 100, 999] {
+                let number = BigInt::from(digits) * BigInt::from(10).pow(zeros);
+                for most in [0, 1, 5, 100, 2_000] {
+                    let mut stripped = number.clone();
+                    let count = strip_zeros(&mut stripped, most);
+                    assert_eq!(
+                        (stripped, count),
+                        by_one(number.clone(), most),
+                        "{digits}, {zeros}, {most}"
+                    );
+                }
+            }
+        }
+        assert_eq!(strip_zeros(&mut BigInt::zero(), 100), 0);
+    }
 }

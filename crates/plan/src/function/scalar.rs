@@ -12,7 +12,7 @@ use super::arithmetic::{self, Arithmetic};
 use super::collection::CollectionFunction;
 use super::mask::Mask;
 use super::measure::Measure;
-use super::number::{DECIMAL_DIGITS_MAX, Number, Problem, ten_to};
+use super::number::{DIGITS_MAX, Number, Problem, ten_to};
 use super::operation::Arguments;
 use super::time::{self, Moment};
 use stdx::random::SplitMix64;
@@ -244,7 +244,7 @@ fn millis_of(bytes: &[u8]) -> Option<i64> {
 
 impl Math {
     fn apply(self, cql_type: &CqlType, bytes: &[u8]) -> Result<Option<Vec<u8>>, PlanError> {
-        let Some(number) = Number::read(cql_type, bytes) else {
+        let Some(number) = Number::read(cql_type, bytes).map_err(PlanError::Function)? else {
             return Ok(None);
         };
         let result = match (self, &number) {
@@ -314,7 +314,7 @@ fn round(decimal: &types::Decimal) -> Result<types::Decimal, Problem> {
         return if decimal.scale > 0 && bits < power || bits == 0 {
             Ok(whole(BigInt::ZERO))
         } else {
-            Err(format!("more than {DECIMAL_DIGITS_MAX} digits are needed"))
+            Err(format!("more than {DIGITS_MAX} digits are needed"))
         };
     };
     if decimal.scale <= 0 {

@@ -6,10 +6,11 @@
 
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
+use stdx::preempt;
 use types::Decimal;
 
 use super::arithmetic::precision;
-use super::number::{DECIMAL_BITS_MAX, Problem};
+use super::number::Problem;
 
 /// The fewest significant digits of a result.
 const DIGITS_MIN: i64 = 32;
@@ -31,7 +32,7 @@ pub(super) fn exp(x: &Decimal) -> Result<Decimal, Problem> {
             scale: 0,
         });
     }
-    let digits = significant_digits(x)?;
+    let digits = significant_digits(x);
     let whole_digits = precision(x) - i64::from(x.scale);
     if whole_digits > WHOLE_DIGITS_MAX {
         return Err("Overflow".to_owned());
@@ -47,7 +48,7 @@ pub(super) fn exp(x: &Decimal) -> Result<Decimal, Problem> {
 
 /// The natural logarithm.
 pub(super) fn log(x: &Decimal) -> Result<Decimal, Problem> {
-    let digits = significant_digits(x)?;
+    let digits = significant_digits(x);
     if !x.unscaled.is_positive() {
         return Err("Natural log of number zero or less".to_owned());
     }
@@ -67,7 +68,7 @@ pub(super) fn log(x: &Decimal) -> Result<Decimal, Problem> {
 
 /// The logarithm to base 10.
 pub(super) fn log10(x: &Decimal) -> Result<Decimal, Problem> {
-    let digits = significant_digits(x)?;
+    let digits = significant_digits(x);
     if !x.unscaled.is_positive() {
         return Err("Log10 of number zero or less".to_owned());
     }
@@ -89,11 +90,8 @@ pub(super) fn log10(x: &Decimal) -> Result<Decimal, Problem> {
     rounded(quotient, fixed.digits, digits)
 }
 
-fn significant_digits(x: &Decimal) -> Result<i64, Problem> {
-    if x.unscaled.bits() > DECIMAL_BITS_MAX {
-        return Err("the number has too many digits".to_owned());
-    }
-    Ok(precision(x).clamp(DIGITS_MIN, DIGITS_MAX))
+fn significant_digits(x: &Decimal) -> i64 {
+    precision(x).clamp(DIGITS_MIN, DIGITS_MAX)
 }
 
 /// How near a positive number is to one, where its logarithm loses the digits that they share.
@@ -188,6 +186,7 @@ impl Fixed {
         let mut sum = BigInt::ZERO;
         let mut k = 1_u32;
         while !power.is_zero() {
+            preempt::point();
             sum += &power / k;
             power /= square;
             k += 2;
@@ -206,6 +205,7 @@ impl Fixed {
         let mut sum = BigInt::ZERO;
         let mut k = 1_u32;
         while !term.is_zero() {
+            preempt::long_step();
             sum += &term;
             term = term * x / &self.one / k;
             k += 1;
