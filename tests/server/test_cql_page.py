@@ -27,10 +27,25 @@ def compaction(options):
     return f"compaction = {{'class': 'SizeTieredCompactionStrategy', {options}}}"
 
 
+SASI = "org.apache.cassandra.index.sasi.SASIIndex"
 ROW = "k = 1 AND c = 1 AND e = 1"
 
 # Statements that are refused, by row. {t} is a table, {row} the key of one of its rows, {new} a name that is free.
 REFUSED = {
+    "columns that cannot be indexed": ["CREATE INDEX ON {t} (k)"],
+    "SAI on vectors": ["CREATE INDEX ON {t} (ve) USING 'sai'"],
+    "SASI with `StandardAnalyzer`, `DelimiterAnalyzer`, or `analyzed` without a class": [
+        f"CREATE CUSTOM INDEX ON {{t}} (w) USING '{SASI}' WITH OPTIONS = {{{{{options}}}}}"
+        for options in (
+            "'analyzer_class': 'org.apache.cassandra.index.sasi.analyzer.StandardAnalyzer'",
+            "'analyzer_class': 'org.apache.cassandra.index.sasi.analyzer.DelimiterAnalyzer'",
+            "'analyzed': 'true'",
+        )
+    ],
+    "other classes": ["CREATE CUSTOM INDEX ON {t} (v) USING 'nope'"],
+    "`ALTER TABLE` `DROP`, `RENAME` and `ALTER … TYPE` of a column that is indexed": [
+        "ALTER TABLE {indexed} DROP v", "ALTER TABLE {indexed} RENAME c TO d", "ALTER TABLE {indexed} ALTER w TYPE blob",
+    ],
     "`LocalStrategy`": [KEYSPACE % ("LocalStrategy", "")],
     "`MASKED WITH`": [
         "CREATE TABLE {new} (k int PRIMARY KEY, v text MASKED WITH DEFAULT)",
@@ -181,7 +196,7 @@ ALSO = {
         ("CREATE TABLE {new} (k int PRIMARY KEY, v 'CounterColumnType')", 0x2300),
         ("CREATE TABLE {new} (k int PRIMARY KEY, v 'ListType(org.apache.cassandra.db.marshal.Int32Type)')", None),
     ],
-    "`CREATE TABLE … LIKE`, with `WITH` for other options": [("CREATE TABLE {new} LIKE {t} WITH INDEXES", "refused")],
+    "`CREATE TABLE … LIKE`, with `WITH` for other options": [("CREATE TABLE {new} LIKE {t} WITH INDEXES", None)],
     "`IF … LIKE`, `IF … NOT IN`, `IF … BETWEEN`": [
         ("UPDATE {t} SET v = 1 WHERE {row} IF v NOT IN (1)", None), ("UPDATE {t} SET v = 1 WHERE {row} IF v BETWEEN 1 AND 2", None),
     ],
@@ -210,7 +225,6 @@ ALSO = {
 
 # The table of what is not supported: 2200 and these words, unless the row has another code.
 NOT_SUPPORTED = {
-    "`CREATE INDEX`, `CREATE CUSTOM INDEX` (SAI, SASI too)": ["CREATE INDEX ON {t} (v)", "CREATE CUSTOM INDEX ON {t} (v) USING 'sai'"],
     "`CREATE MATERIALIZED VIEW`": [
         "CREATE MATERIALIZED VIEW {new} AS SELECT * FROM {t} WHERE k IS NOT NULL AND c IS NOT NULL AND e IS NOT NULL PRIMARY KEY (c, k, e)"
     ],
@@ -236,12 +250,14 @@ def codes_of(text):
 
 @pytest.fixture(scope="module")
 def names(session):
-    """Two tables that statements may name; statements that would change one are refused."""
-    made = {key: cql.unique("page") for key in ("t", "other")}
+    """Tables that statements may name, the last one with indexes; statements that would change one are refused."""
+    made = {key: cql.unique("page") for key in ("t", "other", "indexed")}
     for name in made.values():
         session.execute(
-            f"CREATE TABLE {name} (k int, c int, e int, v int, l list<int>, m map<text, int>, ve vector<float, 2>, PRIMARY KEY (k, c, e))"
+            f"CREATE TABLE {name} (k int, c int, e int, v int, w text, l list<int>, m map<text, int>, ve vector<float, 2>, PRIMARY KEY (k, c, e))"
         )
+    for column in ("c", "v", "w"):
+        session.execute(f"CREATE INDEX ON {made['indexed']} ({column})")
     yield made
     for name in made.values():
         session.execute(f"DROP TABLE {name}")

@@ -156,6 +156,10 @@ fn of_schema(options: &mut Options<'_>) -> SchemaGuardrails {
         "maximum_replication_factor_fail_threshold",
     );
     let columns = ("columns_per_table_warn_threshold", "columns_per_table_fail_threshold");
+    let indexes = (
+        "secondary_indexes_per_table_warn_threshold",
+        "secondary_indexes_per_table_fail_threshold",
+    );
     SchemaGuardrails {
         copies_min: Thresholds {
             warn: count(options, minimum.0, Some(3)),
@@ -170,6 +174,7 @@ fn of_schema(options: &mut Options<'_>) -> SchemaGuardrails {
         keyspaces: counts(options, ("keyspaces_warn_threshold", "keyspaces_fail_threshold"), None),
         tables: counts(options, ("tables_warn_threshold", "tables_fail_threshold"), None),
         columns: counts(options, columns, None),
+        indexes: counts(options, indexes, None),
         properties: Lists {
             warned: properties(options, "table_properties_warned"),
             refused: properties(options, "table_properties_disallowed"),
@@ -177,6 +182,7 @@ fn of_schema(options: &mut Options<'_>) -> SchemaGuardrails {
         windows_max: count(options, "twcs_max_window_count", None),
         windows_without_ttl: mode(options, "restrict_twcs_without_default_ttl"),
         forbids_uncompressed: forbids(options, "uncompressed_tables_enabled"),
+        forbids_indexes: forbids(options, "secondary_indexes_enabled"),
         forbids_drop_keyspace: forbids(options, "drop_keyspace_enabled"),
         forbids_drop_table: forbids(options, "drop_truncate_table_enabled"),
         forbids_alter_table: forbids(options, "alter_table_enabled"),

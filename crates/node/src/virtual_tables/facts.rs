@@ -38,8 +38,6 @@ const TABLET_SIZES: &str = "tablet_sizes (table_id uuid, last_token bigint, miss
 const RAFT_STATE: &str = "raft_state (group_id uuid, disposition text, server_id uuid, can_vote boolean, \
      PRIMARY KEY (group_id, disposition, server_id))";
 const BUILT_VIEWS: &str = "built_views (keyspace_name text, view_name text, PRIMARY KEY (keyspace_name, view_name))";
-const INDEX_INFO: &str =
-    "IndexInfo (table_name text, index_name text, value blob, PRIMARY KEY (table_name, index_name))";
 const MAX_SSTABLE_SIZE: &str = "max_sstable_size (keyspace_name text, table_name text, mebibytes bigint, PRIMARY KEY ((keyspace_name, table_name)))";
 
 pub(super) fn register(tables: &mut Builder) {
@@ -58,16 +56,15 @@ pub(super) fn register(tables: &mut Builder) {
     add(tables, "system", 1, LOAD_PER_NODE, |_| Box::pin(load_per_node()));
     add(tables, "system", 1, TABLET_SIZES, |_| Box::pin(tablet_sizes()));
     add(tables, "system", 1, RAFT_STATE, |_| Box::pin(raft_state()));
-    // Nothing is indexed and no view is built yet.
+    // No view is built yet.
     add(tables, "system", 1, BUILT_VIEWS, |_| now(Vec::new()));
-    add(tables, "system", 1, INDEX_INFO, |_| now(Vec::new()));
     add(tables, "system_views", 2, MAX_SSTABLE_SIZE, |_| {
         Box::pin(max_sstable_size())
     });
 }
 
 /// Rows that this shard has at once.
-fn now(rows: Vec<Row>) -> Gathering {
+pub(super) fn now(rows: Vec<Row>) -> Gathering {
     Box::pin(std::future::ready(rows))
 }
 

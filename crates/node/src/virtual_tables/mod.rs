@@ -5,6 +5,7 @@ mod client_routes;
 mod configuration;
 mod estimates;
 mod facts;
+mod indexes;
 mod info;
 mod internode;
 mod large;
@@ -34,6 +35,7 @@ pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>, options: &Arc
     crate::compaction_history::register(&mut tables);
     upkeep::repairs::history::register(&mut tables);
     facts::register(&mut tables);
+    indexes::register(&mut tables);
     internode::register(&mut tables);
     large::register(&mut tables);
     logs::register(&mut tables);

@@ -25,6 +25,9 @@ pub(crate) fn check_definition(limits: &SchemaGuardrails, definition: &Definitio
         Definition::DropTable(_) if limits.forbids_drop_table => {
             Some("DROP TABLE is refused: drop_truncate_table_enabled")
         }
+        Definition::CreateIndex(_) if limits.forbids_indexes => {
+            Some("CREATE INDEX is refused: secondary_indexes_enabled")
+        }
         Definition::AlterTable(_) if limits.forbids_alter_table => Some("ALTER TABLE is refused: alter_table_enabled"),
         Definition::AlterTable(alter)
             if matches!(alter.change, TableChange::DropCompactStorage) && limits.forbids_drop_compact =>
@@ -151,6 +154,13 @@ fn check_table(
     if before.is_none_or(|before| (before.columns.len() as u64) < columns) {
         let what = format_args!("The table {name} has {columns} columns");
         limits.columns.check_max(columns, "columns_per_table", what, warnings)?;
+    }
+    let indexes = table.indexes.len() as u64;
+    if before.map_or(0, |before| before.indexes.len() as u64) < indexes {
+        let what = format_args!("The table {name} has {indexes} secondary indexes");
+        limits
+            .indexes
+            .check_max(indexes, "secondary_indexes_per_table", what, warnings)?;
     }
     if limits.forbids_compact_tables && table.compact.is_some() && before.is_none() {
         return Err(refused(format_args!(

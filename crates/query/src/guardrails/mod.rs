@@ -71,6 +71,8 @@ pub struct SchemaGuardrails {
     pub tables: Thresholds,
     /// `columns_per_table`.
     pub columns: Thresholds,
+    /// `secondary_indexes_per_table`.
+    pub indexes: Thresholds,
     /// `table_properties_warned` and `table_properties_disallowed`.
     pub properties: Lists<String>,
     /// `twcs_max_window_count`.
@@ -79,6 +81,8 @@ pub struct SchemaGuardrails {
     pub windows_without_ttl: Mode,
     /// `uncompressed_tables_enabled` is false.
     pub forbids_uncompressed: bool,
+    /// `secondary_indexes_enabled` is false.
+    pub forbids_indexes: bool,
     /// `drop_keyspace_enabled` is false.
     pub forbids_drop_keyspace: bool,
     /// `drop_truncate_table_enabled` is false.

@@ -164,6 +164,29 @@ fn tables_are_counted_and_their_options_looked_at() {
         "The table ks.t has 8 columns, and columns_per_table_warn_threshold is 7"
     );
     assert!(with(columns(), "ALTER TABLE t ADD (w int, x int)").starts_with("refused: The table ks.t has 9 columns"));
+    let indexes = SchemaGuardrails {
+        indexes: limits(0, 1),
+        ..SchemaGuardrails::default()
+    };
+    let base_of_one = apply(&base, "CREATE INDEX one ON t (c)");
+    assert_eq!(
+        change(&indexes, &base, "CREATE INDEX ON t (v)"),
+        "The table ks.t has 1 secondary indexes, and secondary_indexes_per_table_warn_threshold is 0"
+    );
+    assert_eq!(
+        change(&indexes, &base_of_one, "CREATE INDEX ON t (v)"),
+        "refused: The table ks.t has 2 secondary indexes, and secondary_indexes_per_table_fail_threshold is 1"
+    );
+    assert_eq!(change(&indexes, &base_of_one, "DROP INDEX one"), "");
+    let forbids = SchemaGuardrails {
+        forbids_indexes: true,
+        ..SchemaGuardrails::default()
+    };
+    assert_eq!(
+        change(&forbids, &base, "CREATE INDEX ON t (v)"),
+        "refused: CREATE INDEX is refused: secondary_indexes_enabled is false"
+    );
+    assert_eq!(change(&forbids, &base_of_one, "DROP INDEX one"), "");
     let windows = |windows_without_ttl| SchemaGuardrails {
         windows_max: Some(50),
         windows_without_ttl,

@@ -1,0 +1,86 @@
+//! System tables about secondary indexes, in the columns of Cassandra 5.0.
+
+use query::Engine;
+use schema::{Index, IndexKind, IndexPart, Table};
+use system_tables::Builder;
+use types::CqlType;
+
+use super::facts::now;
+use super::measured::{Cell, Row, add};
+
+const INDEX_INFO: &str =
+    "IndexInfo (table_name text, index_name text, value blob, PRIMARY KEY (table_name, index_name))";
+const COLUMN_INDEXES: &str = "sai_column_indexes (keyspace_name text, index_name text, analyzer text, column_name text, is_building boolean, \
+     is_queryable boolean, is_string boolean, table_name text, PRIMARY KEY (keyspace_name, index_name))";
+
+pub(super) fn register(tables: &mut Builder) {
+    add(tables, "system", 1, INDEX_INFO, |_| now(of_indexes(info)));
+    add(tables, "system_views", 1, COLUMN_INDEXES, |_| {
+        now(of_indexes(column_index))
+    });
+}
+
+/// The rows of all indexes.
+fn of_indexes(row: impl Fn(&Table, &Index) -> Option<Row>) -> Vec<Row> {
+    let schema = Engine::local().schema();
+    let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let rows = tables.flat_map(|table| table.indexes.iter().filter_map(|index| row(table, index)));
+    rows.collect()
+}
+
+/// Cassandra names the column with the keyspace `table_name`.
+fn info(table: &Table, index: &Index) -> Option<Row> {
+    Some(vec![
+        ("table_name", Cell::text(&*table.keyspace)),
+        ("index_name", Cell::text(&*index.name)),
+        ("value", Cell::Null),
+    ])
+}
+
+fn column_index(table: &Table, index: &Index) -> Option<Row> {
+    if index.kind != IndexKind::Sai {
+        return None;
+    }
+    let analyzer = analyzer(index);
+    Some(vec![
+        ("keyspace_name", Cell::text(&*table.keyspace)),
+        ("index_name", Cell::text(&*index.name)),
+        ("analyzer", Cell::text(analyzer)),
+        ("column_name", Cell::text(&*index.column)),
+        ("is_building", Cell::Boolean(false)),
+        ("is_queryable", Cell::Boolean(true)),
+        ("is_string", Cell::Boolean(is_string(table, index))),
+        ("table_name", Cell::text(&*table.name)),
+    ])
+}
+
+/// What SAI makes of a text before it is compared, in Cassandra's words.
+fn analyzer(index: &Index) -> String {
+    if index.options.is_empty() {
+        return "NoOpAnalyzer".to_owned();
+    }
+    let is_on = |name: &str, usual: bool| {
+        let value = index.options.get(name);
+        value.map_or(usual, |value| value.eq_ignore_ascii_case("true"))
+    };
+    format!(
+        "NonTokenizingAnalyzer{{caseSensitive={}, normalized={}, ascii={}}}",
+        is_on("case_sensitive", true),
+        is_on("normalize", false),
+        is_on("ascii", false)
+    )
+}
+
+/// Whether Cassandra keeps the terms of the index as texts: those of texts, and of all that is made of other values.
+fn is_string(table: &Table, index: &Index) -> bool {
+    let Some(column) = table.column(&index.column) else {
+        return false;
+    };
+    let indexed = match (&column.cql_type, index.part) {
+        (CqlType::Map(key, _), IndexPart::Keys) => &**key,
+        (CqlType::Map(_, element), IndexPart::Values)
+        | (CqlType::List(element) | CqlType::Set(element), IndexPart::Values) => &**element,
+        (whole, _) => whole,
+    };
+    indexed.has_elements() || matches!(indexed, CqlType::Text | CqlType::Ascii | CqlType::Boolean)
+}
