@@ -7,6 +7,7 @@ use std::ops::{Bound as RangeBound, RangeBounds};
 
 use schema::{ColumnKind, Index, IndexId, IndexPart, RowLayout, Table, components, key_component};
 use types::CqlType;
+use types::analyzer::Analyzer;
 use types::like::is_like;
 use types::term::{TERM_MAX, put_term};
 
@@ -33,6 +34,7 @@ pub struct IndexTerms {
     /// Where in a row the values are.
     pub place: TermPlace,
     part: IndexPart,
+    analyzer: Analyzer,
     cql_type: CqlType,
     /// The id of the column, and of dropped ones whose newer cells it has.
     ids: Vec<usize>,
@@ -59,6 +61,7 @@ impl IndexTerms {
             id: index.id,
             place,
             part: index.part,
+            analyzer: index.analyzer(),
             cql_type: column.cql_type.clone(),
             ids,
             has_composite_key: table.partition_key().nth(1).is_some(),
@@ -148,8 +151,17 @@ impl IndexTerms {
 
     fn give_value(&self, value: &[u8], give: &mut impl FnMut(&[u8])) {
         let mut term = Vec::with_capacity(value.len().min(TERM_MAX) + 8);
-        put_term(&self.cql_type, value, &mut term);
+        self.put(&self.cql_type, value, &mut term);
         give(&term);
+    }
+
+    /// Appends the term of a value, analyzed if it is a text.
+    fn put(&self, cql_type: &CqlType, value: &[u8], term: &mut Vec<u8>) {
+        if !self.analyzer.is_plain() && matches!(cql_type, CqlType::Text | CqlType::Ascii) {
+            put_term(cql_type, &self.analyzer.apply(value), term);
+        } else {
+            put_term(cql_type, value, term);
+        }
     }
 
     fn give_elements(
@@ -162,14 +174,14 @@ impl IndexTerms {
         for (path, cell) in complex.elements().filter(|(_, cell)| is_listed(cell)) {
             term.clear();
             match (&self.cql_type, self.part) {
-                (CqlType::Map(_, of_value), IndexPart::Values) => put_term(of_value, cell.value, &mut term),
+                (CqlType::Map(_, of_value), IndexPart::Values) => self.put(of_value, cell.value, &mut term),
                 (CqlType::Map(of_key, of_value), IndexPart::Entries) => {
                     put_entry((of_key, path), &mut term);
                     put_term(of_value, cell.value, &mut term);
                     term.truncate(TERM_MAX);
                 }
-                (CqlType::List(of_element), _) => put_term(of_element, cell.value, &mut term),
-                (CqlType::Map(of_key, _) | CqlType::Set(of_key), _) => put_term(of_key, path, &mut term),
+                (CqlType::List(of_element), _) => self.put(of_element, cell.value, &mut term),
+                (CqlType::Map(of_key, _) | CqlType::Set(of_key), _) => self.put(of_key, path, &mut term),
                 _ => return,
             }
             give(&term);
@@ -198,7 +210,7 @@ impl IndexTerms {
         let bound = |value: RangeBound<&[u8]>| {
             let term = |value: &[u8]| {
                 let mut term = prefix.clone();
-                put_term(self.compared_type(), value, &mut term);
+                self.put(self.compared_type(), value, &mut term);
                 term.truncate(TERM_MAX);
                 term
             };
@@ -231,7 +243,7 @@ impl IndexTerms {
     #[must_use]
     pub fn prefix_range(&self, text: &[u8]) -> TermRange {
         let mut term = Vec::new();
-        put_term(self.compared_type(), text, &mut term);
+        self.put(self.compared_type(), text, &mut term);
         TermRange {
             to: after_prefix(term.clone()),
             from: RangeBound::Included(term),

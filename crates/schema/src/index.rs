@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use types::analyzer::{Analyzer, Case};
 use types::quote_identifier;
 
 use crate::table::Table;
@@ -86,6 +87,42 @@ impl IndexPart {
 }
 
 impl Index {
+    /// What it makes of a text before it compares it.
+    #[must_use]
+    pub fn analyzer(&self) -> Analyzer {
+        let option = |name: &str| self.options.get(name).map(|value| value.eq_ignore_ascii_case("true"));
+        let is_true = |name: &str| option(name) == Some(true);
+        let is_caseless = option("case_sensitive") == Some(false);
+        let of_case = |is_lower: bool, is_upper: bool| match (is_lower, is_upper) {
+            (true, _) => Case::Lower,
+            (false, true) => Case::Upper,
+            (false, false) => Case::Kept,
+        };
+        match self.kind {
+            IndexKind::Sai => Analyzer {
+                case: of_case(is_caseless, false),
+                normalizes: is_true("normalize"),
+                folds_to_ascii: is_true("ascii"),
+            },
+            IndexKind::Sasi => {
+                let class = self.options.get("analyzer_class");
+                let is_analyzed = option("analyzed") != Some(false)
+                    && class.is_some_and(|class| class.ends_with(".NonTokenizingAnalyzer"));
+                if !is_analyzed {
+                    return Analyzer::PLAIN;
+                }
+                Analyzer {
+                    case: of_case(
+                        is_caseless || is_true("normalize_lowercase"),
+                        is_true("normalize_uppercase"),
+                    ),
+                    ..Analyzer::PLAIN
+                }
+            }
+            IndexKind::Legacy | IndexKind::Local => Analyzer::PLAIN,
+        }
+    }
+
     /// The class that DESCRIBE and `system_schema.indexes` show; None: there is none.
     #[must_use]
     pub fn class_name(&self) -> Option<&str> {

@@ -8,6 +8,7 @@
 //! A null has no bytes and is not a value; an *empty* value (no bytes) is one for most types, for old clients' sake,
 //! and orders before all others.
 
+pub mod analyzer;
 mod calendar;
 pub mod civil;
 mod collection;

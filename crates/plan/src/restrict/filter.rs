@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use schema::Table;
+use schema::{Index, IndexKind, IndexPart, Table};
 use stdx::preempt;
+use types::analyzer::Analyzer;
 use types::like::is_like;
 use types::{CollectionIter, Comparator, CqlType, MapIter};
 
@@ -15,6 +16,8 @@ use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 pub struct Filter {
     pub(super) column: usize,
     pub(super) test: Test,
+    /// What an index of the column makes of both texts before they are compared.
+    pub(super) analyzer: Analyzer,
 }
 
 /// What a column must be.
@@ -88,6 +91,22 @@ pub(super) fn value<'v>(operand: &'v Operand, ctx: &BindContext<'v>) -> Result<C
     }
 }
 
+/// The analyzer of the index that answers a test: of SAI for `=`, of SASI for LIKE too. A longer IN and the bounds of
+/// ranges compare texts as they are, as in Cassandra.
+fn analyzer_of(table: &Table, column: &str, test: &Test) -> Analyzer {
+    let is_answering = |index: &&Index| match test {
+        Test::Compare(Comparison::Equal, ..) => index.part == IndexPart::Value,
+        Test::Like(_) => index.kind == IndexKind::Sasi,
+        _ => false,
+    };
+    let indexes = table.indexes.iter().filter(|index| index.column == column);
+    let analyzers = indexes.filter(is_answering).map(Index::analyzer);
+    analyzers
+        .filter(|analyzer| !analyzer.is_plain())
+        .next()
+        .unwrap_or(Analyzer::PLAIN)
+}
+
 impl Filter {
     /// A test of a column, by its position in `table.columns`.
     ///
@@ -156,7 +175,8 @@ impl Filter {
                 _ => return Err(refuse("searched for an entry")),
             },
         };
-        Ok(Self { column, test })
+        let analyzer = analyzer_of(table, &declared.name, &test);
+        Ok(Self { column, test, analyzer })
     }
 
     /// The column it looks at, by position in `table.columns`.
@@ -261,7 +281,11 @@ impl Filter {
             Test::Compare(op, operand, comparator) => {
                 let want = value(operand, ctx)?;
                 let Some(have) = have else { return Ok(false) };
-                let order = comparator.compare(have, &want);
+                let order = if self.analyzer.is_plain() {
+                    comparator.compare(have, &want)
+                } else {
+                    comparator.compare(&self.analyzer.apply(have), &self.analyzer.apply(&want))
+                };
                 op.holds(order)
             }
             Test::In {
@@ -274,7 +298,8 @@ impl Filter {
             Test::NotNull => have.is_some(),
             Test::Like(pattern) => {
                 let pattern = value(pattern, ctx)?;
-                have.is_some_and(|have| is_like(have, &pattern))
+                let pattern = self.analyzer.apply(&pattern);
+                have.is_some_and(|have| is_like(&self.analyzer.apply(have), &pattern))
             }
             Test::Contains {
                 element,

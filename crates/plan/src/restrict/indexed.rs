@@ -27,7 +27,8 @@ impl IndexedTest {
     #[must_use]
     pub fn new(table: &Table, index: &Index, filter: &Filter) -> Option<Self> {
         let column = table.columns.get(filter.column)?;
-        if column.name != index.column || !is_answered(index.part, &filter.test) {
+        let has_other_analyzer = index.analyzer() != filter.analyzer;
+        if column.name != index.column || !is_answered(index, &filter.test) || has_other_analyzer {
             return None;
         }
         Some(Self {
@@ -97,8 +98,7 @@ impl IndexedTest {
                     vec![exactly(&prefix)]
                 } else {
                     let range = terms.prefix_range(&prefix);
-                    // Terms that were cut lack what the end of a pattern asks for.
-                    pattern = Some(like.into_owned());
+                    pattern = Some(self.filter.analyzer.apply(&like).into_owned());
                     vec![range]
                 }
             }
@@ -156,9 +156,9 @@ impl Restrictions {
     }
 }
 
-/// Whether an index of such a part can answer a test.
-fn is_answered(part: IndexPart, test: &Test) -> bool {
-    match (part, test) {
+/// Whether an index can answer a test.
+fn is_answered(index: &Index, test: &Test) -> bool {
+    match (index.part, test) {
         (IndexPart::Value, Test::Compare(comparison, ..)) => *comparison != Comparison::NotEqual,
         (IndexPart::Full, Test::Compare(comparison, ..)) => *comparison == Comparison::Equal,
         (IndexPart::Value | IndexPart::Full, Test::In { is_negated, .. })

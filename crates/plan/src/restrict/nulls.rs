@@ -232,6 +232,7 @@ impl Filter {
                 Left::All => false,
                 Left::Part(alternatives) if !is_negated => {
                     return Ok(Left::Part(Self {
+                        analyzer: self.analyzer,
                         test: Test::In {
                             alternatives,
                             comparator: comparator.clone(),
