@@ -60,8 +60,13 @@ enum Place {
     Batch,
 }
 
-/// The second of a deletion that waits in a place, and whether node 1 may forget it.
+/// Whether node 1 may forget a deletion that waits in a place.
 fn is_forgotten(seed: u64, place: Place, mode: Option<TombstoneGc>) -> bool {
+    is_forgotten_of(seed, place, mode, |now| now - WAITED_SECONDS)
+}
+
+/// As [`is_forgotten`], of a deletion of another second than the coordinator's present.
+fn is_forgotten_of(seed: u64, place: Place, mode: Option<TombstoneGc>, second_at: fn(u32) -> u32) -> bool {
     let mut cluster = Cluster::new(
         seed,
         Shape {
@@ -74,7 +79,7 @@ fn is_forgotten(seed: u64, place: Place, mode: Option<TombstoneGc>) -> bool {
     );
     cluster.simulation.run_for((WAITED_SECONDS + 60) * SECOND);
     let us = cluster.on(0, |_| async { runtime::wall_clock_us() });
-    let second = u32::try_from(us / 1_000_000).expect("the clock is right") - WAITED_SECONDS;
+    let second = second_at(u32::try_from(us / 1_000_000).expect("the clock is right"));
     let (zero, two) = (cluster.id(0), cluster.id(2));
     if place == Place::Span {
         cluster.on(0, |_| Handoff::order(Order::Allow(Change::Enable(false))));
@@ -133,6 +138,26 @@ fn dated_by_when_it_is_sent_it_would_be_forgotten() {
             assert!(is_forgotten(seed, place, mode), "{place:?}, {mode:?}");
         }
     }
+}
+
+/// Node 1 proposed the deletion, as a conditional statement, with a clock that is 5 s ahead, and died. Node 0 finishes
+/// the proposal, and node 2 misses it permanently.
+fn ahead(now: u32) -> u32 {
+    now + 5
+}
+
+#[test]
+fn a_span_reaches_the_deletion_of_a_coordinator_whose_clock_is_ahead() {
+    for mode in MODES {
+        assert!(!is_forgotten_of(0, Place::Span, mode, ahead), "{mode:?}");
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn if_the_span_ended_at_the_present_the_deletion_would_be_forgotten() {
+    let _planted = Planted::new(Some(Bug::SpanEndsBeforeDeletion));
+    assert!(is_forgotten_of(0, Place::Span, None, ahead));
 }
 
 /// One copy, for which the other node has a hint of an older row. Whether the owner may forget the deletion while that

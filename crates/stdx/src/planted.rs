@@ -144,11 +144,13 @@ pub enum Bug {
     LostNodeTakesSpans,
     /// A hint reaches its target alone, whatever replicas its tablet has got since it was noted.
     HintSkipsAddedReplica,
+    /// What a node missed ends at the coordinator's present, whatever the second of the deletion.
+    SpanEndsBeforeDeletion,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 66] = [
+    pub const ALL: [Self; 67] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -215,6 +217,7 @@ impl Bug {
         Self::ClientDatesDeletions,
         Self::LostNodeTakesSpans,
         Self::HintSkipsAddedReplica,
+        Self::SpanEndsBeforeDeletion,
     ];
 }
 
