@@ -146,11 +146,13 @@ pub enum Bug {
     HintSkipsAddedReplica,
     /// What a node missed ends at the coordinator's present, whatever the second of the deletion.
     SpanEndsBeforeDeletion,
+    /// A leader finishes what was young enough when its statement began.
+    ProposalLifeFromStatement,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 67] = [
+    pub const ALL: [Self; 68] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -218,6 +220,7 @@ impl Bug {
         Self::LostNodeTakesSpans,
         Self::HintSkipsAddedReplica,
         Self::SpanEndsBeforeDeletion,
+        Self::ProposalLifeFromStatement,
     ];
 }
 
