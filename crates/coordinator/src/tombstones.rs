@@ -384,10 +384,14 @@ impl Tombstones {
         let mut until = now.saturating_sub(self.context.timeouts().late_write_seconds());
         let of_shards = on_all_shards(|coordinator, hints: Option<Rc<Hints>>| async move {
             let hints = hints?;
+            let in_progress = || (coordinator.writes.flights.oldest_us(), coordinator.batches.oldest_us());
+            // A write that ends during the sync may leave a hint that is not synced.
+            let before = in_progress();
             let synced = hints.sync(None).await;
             let under_way = coordinator.writes.flights.under_way();
-            let of_batches = coordinator.batches.oldest_us();
-            let oldest = coordinator.writes.flights.oldest_us();
+            let after = in_progress();
+            let earliest = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
+            let (oldest, of_batches) = (earliest(before.0, after.0), earliest(before.1, after.1));
             let fence = coordinator.context.with_view(|view| coordinator.context.fence(view));
             Some((
                 synced,
