@@ -545,9 +545,10 @@ impl Batches {
             return false;
         };
         let table = store.table();
-        let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
+        let birth_us = birth_us(&self.context.shard, [part], note.noted_us);
+        let age_us = runtime::wall_clock_us().saturating_sub(birth_us);
         let forgotten = self.context.with_view(ClusterView::own_forgotten);
-        let is_given_up = forgotten.is_some_and(|forgotten| note.noted_us < i64::from(forgotten.before) * 1_000_000);
+        let is_given_up = forgotten.is_some_and(|forgotten| birth_us < i64::from(forgotten.before) * 1_000_000);
         let is_young = age_us <= i64::from(table.options.late_write_seconds()) * 1_000_000;
         let is_in_time = is_of_this_node || is_young && !is_given_up;
         let is_there = self.context.with_view(|view| {

@@ -178,10 +178,12 @@ impl Handoff {
         let route = view.route(mutation.table())?;
         let targets = WriteTargets::new(&route.map.tablet_of(mutation.token()));
         let store = self.context.shard.store(mutation.table())?;
-        let gc_grace_seconds = store.table().options.late_write_seconds();
+        let table = store.table();
+        let deletions = mutation.mutation().deletion_seconds(&table.layout);
         Some(MissedWrite {
             mutation: mutation.bytes(),
-            gc_grace_seconds,
+            gc_grace_seconds: table.options.late_write_seconds(),
+            last_deletion: deletions.map_or(0, |seconds| *seconds.end()),
             made_us: birth_us - MARGIN_US,
             placement: placement_of(&targets.all().collect::<SmallVec<[Replica; 6]>>()),
         })

@@ -37,7 +37,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hints::{Hints, HintsError, Ledger, Missed, Report, Spans};
+use hints::{CLOCK_MARGIN_SECONDS, Hints, HintsError, Ledger, Missed, Report, Spans};
 use replica::{TokenRange, TombstoneHold};
 use schema::TableId;
 use stdx::planted::{self, Bug};
@@ -58,7 +58,7 @@ const LAST_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// a member.
 const DEPARTURE_WAIT_SECONDS: u32 = 300;
 /// By how much clocks may differ, and a request be late, in seconds.
-pub(crate) const MARGIN_SECONDS: u32 = 10;
+pub(crate) const MARGIN_SECONDS: u32 = CLOCK_MARGIN_SECONDS;
 /// [`MARGIN_SECONDS`] in microseconds.
 pub(crate) const MARGIN_US: i64 = MARGIN_SECONDS as i64 * 1_000_000;
 /// Before anything was written. 0 says that nothing is held.
@@ -339,7 +339,8 @@ impl Tombstones {
             );
             let view = self.context.view();
             for node in view.topology.members() {
-                ledger.own.missed.entry(node.host_id).or_default().add(since, now);
+                let missed = ledger.own.missed.entry(node.host_id).or_default();
+                missed.add(since, end_of_loss(now));
             }
         }
         count_lost(&mut ledger, &self.context.view(), lost, now);
@@ -383,10 +384,14 @@ impl Tombstones {
         let mut until = now.saturating_sub(self.context.timeouts().late_write_seconds());
         let of_shards = on_all_shards(|coordinator, hints: Option<Rc<Hints>>| async move {
             let hints = hints?;
+            let in_progress = || (coordinator.writes.flights.oldest_us(), coordinator.batches.oldest_us());
+            // A write that ends during the sync may leave a hint that is not synced.
+            let before = in_progress();
             let synced = hints.sync(None).await;
             let under_way = coordinator.writes.flights.under_way();
-            let of_batches = coordinator.batches.oldest_us();
-            let oldest = coordinator.writes.flights.oldest_us();
+            let after = in_progress();
+            let earliest = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
+            let (oldest, of_batches) = (earliest(before.0, after.0), earliest(before.1, after.1));
             let fence = coordinator.context.with_view(|view| coordinator.context.fence(view));
             Some((
                 synced,
@@ -552,6 +557,12 @@ impl Tombstones {
     }
 }
 
+/// Where the span of a loss that is noted now ends: what is lost may be a deletion that a coordinator made whose clock
+/// is ahead.
+fn end_of_loss(now: u32) -> u32 {
+    now.saturating_add(CLOCK_MARGIN_SECONDS)
+}
+
 /// Counts what is lost with a directory as missed: by this node whatever was written until now, or by all nodes
 /// whatever hints may have waited for them.
 fn count_lost(ledger: &mut Ledger, view: &ClusterView, lost: AcceptedLoss, now: u32) {
@@ -559,7 +570,7 @@ fn count_lost(ledger: &mut Ledger, view: &ClusterView, lost: AcceptedLoss, now: 
     for node in view.topology.members() {
         if lost.hints || lost.writes && node.host_id == me {
             let missed = ledger.own.missed.entry(node.host_id).or_default();
-            missed.add(FIRST_SECOND, now);
+            missed.add(FIRST_SECOND, end_of_loss(now));
         }
     }
 }
@@ -610,7 +621,8 @@ fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
         }
         if !report.is_final {
             for host in &members {
-                ledger.own.missed.entry(*host).or_default().add(report.until, now);
+                let missed = ledger.own.missed.entry(*host).or_default();
+                missed.add(report.until, end_of_loss(now));
             }
         }
     }

@@ -14,8 +14,9 @@ use mutation::{Addressed, MutationBuilder, Tombstone};
 use replica::{RepairedRange, TokenRange};
 use schema::{TombstoneGc, TombstoneGcMode};
 use stdx::planted::{Bug, Planted};
-use topology::{Consistency, NodeNumber};
+use topology::{Consistency, HostId, NodeNumber};
 use types::token::token_of;
+use uuid::Uuid;
 
 const QUORUM: Consistency = Consistency::Quorum;
 /// How long a request waited between its deletion and its coordinator: longer than every margin.
@@ -60,8 +61,13 @@ enum Place {
     Batch,
 }
 
-/// The second of a deletion that waits in a place, and whether node 1 may forget it.
+/// Whether node 1 may forget a deletion that waits in a place.
 fn is_forgotten(seed: u64, place: Place, mode: Option<TombstoneGc>) -> bool {
+    is_forgotten_of(seed, place, mode, |now| now - WAITED_SECONDS)
+}
+
+/// As [`is_forgotten`], of a deletion of another second than the coordinator's present.
+fn is_forgotten_of(seed: u64, place: Place, mode: Option<TombstoneGc>, second_at: fn(u32) -> u32) -> bool {
     let mut cluster = Cluster::new(
         seed,
         Shape {
@@ -74,7 +80,7 @@ fn is_forgotten(seed: u64, place: Place, mode: Option<TombstoneGc>) -> bool {
     );
     cluster.simulation.run_for((WAITED_SECONDS + 60) * SECOND);
     let us = cluster.on(0, |_| async { runtime::wall_clock_us() });
-    let second = u32::try_from(us / 1_000_000).expect("the clock is right") - WAITED_SECONDS;
+    let second = second_at(u32::try_from(us / 1_000_000).expect("the clock is right"));
     let (zero, two) = (cluster.id(0), cluster.id(2));
     if place == Place::Span {
         cluster.on(0, |_| Handoff::order(Order::Allow(Change::Enable(false))));
@@ -133,6 +139,62 @@ fn dated_by_when_it_is_sent_it_would_be_forgotten() {
             assert!(is_forgotten(seed, place, mode), "{place:?}, {mode:?}");
         }
     }
+}
+
+/// A logged batch is written again and again while a replica is cut off, and for a minute at most before it ends with
+/// hints. Its deletions were made long before it was noted: the tombstones that they leave may be purged earlier, too.
+#[test]
+fn a_part_of_a_batch_is_given_up_when_its_deletion_is_older_than_the_grace_period() {
+    let mut cluster = Cluster::new(
+        7,
+        Shape {
+            hints: true,
+            gc_grace_seconds: 300,
+            tablets: 8,
+            ..Shape::default()
+        },
+    );
+    cluster.simulation.run_for(400 * SECOND);
+    let us = cluster.on(0, |_| async { runtime::wall_clock_us() });
+    let second = u32::try_from(us / 1_000_000).expect("the clock is right") - 260;
+    let (zero, two) = (cluster.id(0), cluster.id(2));
+    cluster.simulation.set_link_up(zero, two, false);
+    let writing = cluster.spawn(0, move |node| async move {
+        let mutations = (0..8_u8).map(|key| deletion(&[key], second)).collect();
+        let dated = node.dated(Consistency::All);
+        node.coordinator.writes.write_logged(mutations, &dated).await
+    });
+    cluster.simulation.run_for(90 * SECOND);
+    assert!(
+        writing.take().is_some_and(|written| written.is_err()),
+        "node 2 is cut off"
+    );
+    let held = cluster.on(0, |node| async move { node.coordinator.tombstones.held() });
+    // It is unknown which replicas have a part that is given up.
+    let replicas: Vec<_> = (1..=3).map(|number| HostId(Uuid::from_u128(number))).collect();
+    for replica in replicas {
+        assert!(held.iter().any(|held| held.target == Some(replica)), "{held:?}");
+    }
+}
+
+/// Node 1 proposed the deletion, as a conditional statement, with a clock that is 5 s ahead, and died. Node 0 finishes
+/// the proposal, and node 2 misses it permanently.
+fn ahead(now: u32) -> u32 {
+    now + 5
+}
+
+#[test]
+fn a_span_reaches_the_deletion_of_a_coordinator_whose_clock_is_ahead() {
+    for mode in MODES {
+        assert!(!is_forgotten_of(0, Place::Span, mode, ahead), "{mode:?}");
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn if_the_span_ended_at_the_present_the_deletion_would_be_forgotten() {
+    let _planted = Planted::new(Some(Bug::SpanEndsBeforeDeletion));
+    assert!(is_forgotten_of(0, Place::Span, None, ahead));
 }
 
 /// One copy, for which the other node has a hint of an older row. Whether the owner may forget the deletion while that

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
+use stdx::planted::{Bug, Planted};
 use testkit::linearizable::{self, Change, Operation, ROWS, Requires};
 use topology::{Consistency, Replication};
 
@@ -475,7 +476,11 @@ fn the_same_seed_gives_the_same_run() {
 
 /// A cluster in which a decision was made that perhaps no replica has learned.
 fn undecided(seed: u64) -> Cluster {
-    let mut cluster = Cluster::new(seed, Shape::default());
+    undecided_in(seed, Shape::default())
+}
+
+fn undecided_in(seed: u64, shape: Shape) -> Cluster {
+    let mut cluster = Cluster::new(seed, shape);
     // ANY is answered when the decision is made; its node dies before it is learned everywhere.
     let any = cluster.on(0, |node| async move {
         node.swap(b"key", (0, 2), (Consistency::Serial, Consistency::Any), SECOND)
@@ -512,6 +517,54 @@ fn a_truncation_takes_the_proposals_that_nobody_has_finished_with_it() {
             assert_eq!(swap(&mut cluster, 0, 5, 6), Ok(Ok(())), "seed {seed}");
         }
     }
+}
+
+/// A row is deleted while the decision that wrote it may still be finished. A minute before that decision is too old,
+/// another conditional statement begins, whose client waits for an hour. It cannot reach the acceptors for so long that
+/// the deletion is purged. Whether it finds the row.
+fn is_back_after_a_long_statement(seed: u64) -> bool {
+    let mut cluster = undecided_in(
+        seed,
+        Shape {
+            gc_grace_seconds: 300,
+            ..Shape::default()
+        },
+    );
+    let deleted = cluster.on(0, |node| async move {
+        let timestamp = runtime::wall_clock_us();
+        node.delete(b"key", 0, timestamp, Consistency::All).await
+    });
+    assert_eq!(deleted, Ok(()), "seed {seed}");
+    cluster
+        .simulation
+        .run_for(replica::PROPOSAL_LIFE_MIN * SECOND - 60 * SECOND);
+    cluster.split(&[1]);
+    let swapped = cluster.spawn(1, |node| async move {
+        node.swap(b"key", (0, 5), LEVELS, 3_600 * SECOND).await
+    });
+    cluster.simulation.run_for(12 * 60 * SECOND);
+    cluster.compact(&[0, 1, 2]);
+    cluster.heal(&[1]);
+    cluster.simulation.run_for(60 * SECOND);
+    match swapped.take() {
+        Some(Ok(Ok(()))) => false,
+        Some(Ok(Err(2))) => true,
+        other => panic!("seed {seed}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_statement_whose_client_waits_for_long_finishes_nothing_that_is_too_old() {
+    for seed in 0..10 {
+        assert!(!is_back_after_a_long_statement(seed), "seed {seed}");
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn if_the_age_counted_from_the_beginning_of_the_statement_a_deleted_row_would_be_back() {
+    let _planted = Planted::new(Some(Bug::ProposalLifeFromStatement));
+    assert!((0..10).any(is_back_after_a_long_statement));
 }
 
 #[test]

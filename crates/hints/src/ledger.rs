@@ -20,7 +20,7 @@ use stdx::bytes::Reader;
 use topology::HostId;
 use uuid::Uuid;
 
-use crate::missed::{Missed, SPANS_MAX, Spans};
+use crate::missed::{CLOCK_MARGIN_SECONDS, Missed, SPANS_MAX, Spans};
 use crate::{Hints, HintsError};
 
 const FILE_NAME: &str = "missed";
@@ -80,12 +80,14 @@ impl Report {
         out
     }
 
-    /// All seconds in which nodes may have missed writes, for a while or permanently.
+    /// All seconds in which nodes may have missed writes, for a while or permanently. The deletions of what waits may
+    /// have seconds of clocks that are ahead.
     #[must_use]
     pub fn all(&self) -> Missed {
         let mut all = self.missed.clone();
+        let last = self.until.saturating_add(CLOCK_MARGIN_SECONDS);
         for (host, since) in &self.waiting {
-            all.entry(*host).or_default().add(*since, self.until);
+            all.entry(*host).or_default().add(*since, last);
         }
         all
     }

@@ -51,7 +51,8 @@ use topology::HostId;
 pub use allowed::{Allowed, Change};
 use format::SegmentId;
 pub use ledger::{Ledger, Report};
-pub use missed::{Missed, SPANS_MAX, Spans};
+use missed::end_of_span;
+pub use missed::{CLOCK_MARGIN_SECONDS, Missed, SPANS_MAX, Spans};
 pub use rejected::{REJECTED_BYTES_MAX, Rejected};
 pub use replay::{Deliver, Delivery, Interrupted, NotTaken, Terms, TermsOf};
 pub use sync_point::{Mark, SyncPoint, SyncPointError};
@@ -152,6 +153,9 @@ pub struct MissedWrite<'m> {
     /// Names the set of nodes that the write was sent to. A node that is not among them, and is a replica when the hint
     /// is handed over, needs the hint too. Opaque here.
     pub placement: u64,
+    /// The second of the last deletion that it carries: later than this node's clock, if the coordinator that made the
+    /// deletion has a clock that is ahead. 0 if it carries none.
+    pub last_deletion: u32,
 }
 
 /// A hint as it is handed over.
@@ -206,6 +210,8 @@ struct Target {
     buffered: u64,
     /// When the oldest write among them was made; microseconds.
     buffer_since_us: i64,
+    /// The second of the last deletion among them; 0 if there is none.
+    buffer_last_deletion: u32,
     /// Segments that were appended to since they were synced last.
     dirty: BTreeSet<u64>,
     is_live: bool,
@@ -348,9 +354,10 @@ impl Hints {
         }
         let made_us = write.made_us.min(now_us);
         if entry.buffer.is_empty() {
-            entry.buffer_since_us = made_us;
+            (entry.buffer_since_us, entry.buffer_last_deletion) = (made_us, 0);
         }
         entry.buffer_since_us = entry.buffer_since_us.min(made_us);
+        entry.buffer_last_deletion = entry.buffer_last_deletion.max(write.last_deletion);
         let hint = (write.placement, write.mutation);
         format::put_hint(&mut entry.buffer, made_us, write.gc_grace_seconds, hint);
         entry.buffered += 1;
@@ -374,7 +381,7 @@ impl Hints {
     /// Notes that a node will not get a write. A table without a grace period promises nothing about deletions.
     pub fn miss_write(&self, target: HostId, write: MissedWrite<'_>) {
         if write.gc_grace_seconds > 0 {
-            self.miss(target, write.made_us, runtime::wall_clock_us());
+            self.miss(target, write.made_us, end_of_span(write.last_deletion));
         }
     }
 
@@ -399,9 +406,9 @@ impl Hints {
         let records = std::mem::take(&mut target.buffer);
         let count = std::mem::take(&mut target.buffered);
         let bytes = records.len() as u64;
-        let since_us = target.buffer_since_us;
+        let (since_us, last_deletion) = (target.buffer_since_us, target.buffer_last_deletion);
         self.append(id, target, records).inspect_err(|_| {
-            self.miss(id, since_us, runtime::wall_clock_us());
+            self.miss(id, since_us, end_of_span(last_deletion));
             // Nothing is appended after what may be a part of the write: its reader would take that part for damage.
             target.open = None;
             self.count(|m| {

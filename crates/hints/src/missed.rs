@@ -8,12 +8,17 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use stdx::planted::{self, Bug};
 use topology::HostId;
 
 use crate::Hints;
 
 /// Most spans of one node; beyond that the two nearest become one, which holds more tombstones than it must.
 pub const SPANS_MAX: usize = 64;
+
+/// By how many seconds the clock of another coordinator may be ahead of this node's: deletions that this node knows
+/// only from files may have seconds as late.
+pub const CLOCK_MARGIN_SECONDS: u32 = 10;
 
 /// Seconds of the wall clock: ranges in order that neither overlap nor touch.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -61,6 +66,16 @@ impl Spans {
 /// Spans by the node that missed something in them.
 pub type Missed = BTreeMap<HostId, Spans>;
 
+/// Where a span of writes ends that are missed now, microseconds: at the present, or at the second of their last
+/// deletion if that is later.
+pub(crate) fn end_of_span(last_deletion: u32) -> i64 {
+    let now_us = runtime::wall_clock_us();
+    if planted::is_planted(Bug::SpanEndsBeforeDeletion) {
+        return now_us;
+    }
+    now_us.max(i64::from(last_deletion) * 1_000_000)
+}
+
 /// The second of a moment in microseconds; what is before 1970 is second 0.
 pub(crate) fn second(us: i64) -> u32 {
     u32::try_from(us / 1_000_000).unwrap_or(if us < 0 { 0 } else { u32::MAX })
@@ -71,6 +86,13 @@ impl Hints {
     pub fn miss(&self, target: HostId, first_us: i64, last_us: i64) {
         let mut missed = self.missed.borrow_mut();
         missed.entry(target).or_default().add(second(first_us), second(last_us));
+    }
+
+    /// Notes that a node will not get the hints of a file, which were made at a moment or later; microseconds. When
+    /// their deletions were made is unknown.
+    pub(crate) fn miss_file(&self, target: HostId, first_us: i64) {
+        let last_us = runtime::wall_clock_us() + i64::from(CLOCK_MARGIN_SECONDS) * 1_000_000;
+        self.miss(target, first_us, last_us);
     }
 
     /// Takes what was noted since the last call.

@@ -191,7 +191,7 @@ impl Hints {
             // It was handed over and its removal was not synced, or it was removed by other means.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let begun_us = segment.begun_us.unwrap_or(0);
-                self.miss(id.target, begun_us, runtime::wall_clock_us());
+                self.miss_file(id.target, begun_us);
                 return runtime::offload(move || fs::sync_dir(dir)).await.map_err(failed);
             }
             opened => opened.map_err(failed)?,
@@ -212,7 +212,7 @@ impl Hints {
                 );
                 self.count(|m| m.dropped += 1);
                 let begun_us = format::read_header(&bytes, id).unwrap_or(0);
-                self.miss(id.target, begun_us, runtime::wall_clock_us());
+                self.miss_file(id.target, begun_us);
                 let aside = set_aside_name(&path);
                 let renamed = runtime::offload(move || fs::rename(&path, &aside).and_then(|()| fs::sync_dir(dir)));
                 renamed.await.map_err(failed)

@@ -69,7 +69,7 @@ impl Hints {
                 entry.open = None;
                 entry.forgotten_below = below;
                 if let Some(since_us) = entry.oldest_us.filter(|_| entry.has_hints()) {
-                    self.miss(*id, since_us, runtime::wall_clock_us());
+                    self.miss_file(*id, since_us);
                 }
                 let bytes = std::mem::take(&mut entry.buffer).len() as u64;
                 let count = std::mem::take(&mut entry.buffered);

@@ -20,10 +20,8 @@ pub enum Step<R> {
 }
 
 /// What a leader remembers of its statement from one round to the next.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Leader {
-    /// Proposals that were decided before this timestamp are neither finished nor taught.
-    oldest_us: i64,
     /// What was perhaps accepted by some, and the origin of the proposal chosen before it was decided.
     pending: Option<(Proposal, Option<Ballot>)>,
     /// The proposal that was chosen last, as of the round under way.
@@ -31,21 +29,12 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// The leader of a new statement. Proposals decided before `oldest_us` are too old to take effect: the deletions
-    /// that would hide what they write may be purged already.
-    #[must_use]
-    pub fn new(oldest_us: i64) -> Self {
-        Self {
-            oldest_us,
-            pending: None,
-            last: None,
-        }
-    }
-
-    /// What comes next, in a round in which a quorum has promised.
-    pub fn next<R: Copy + PartialEq>(&mut self, round: &Round<R>) -> Step<R> {
+    /// What comes next, in a round in which a quorum has promised. Proposals decided before `oldest_us` are too old to
+    /// take effect, and are neither finished nor taught: the deletions that would hide what they write may be purged
+    /// already. A statement may last long, so that moment is another one in each round.
+    pub fn next<R: Copy + PartialEq>(&mut self, round: &Round<R>, oldest_us: i64) -> Step<R> {
         let ballot = round.ballot();
-        match round.standing(self.oldest_us) {
+        match round.standing(oldest_us) {
             Standing::Unfinished(proposal) => match &self.pending {
                 Some((mine, _)) if mine.origin == proposal.origin => Step::Propose(proposal.at(ballot)),
                 _ => Step::Finish(proposal.at(ballot)),

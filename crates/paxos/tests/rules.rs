@@ -22,9 +22,19 @@ fn accepted(state: &State) -> Option<Ballot> {
 
 /// What a leader does in a round at this ballot in which one acceptor has promised and said this.
 fn next(leader: &mut Leader, at: i64, proposal: Option<Proposal>, committed: Ballot) -> Step<u32> {
+    next_since(leader, at, (proposal, committed), i64::MIN)
+}
+
+/// As [`next`], where proposals decided before a timestamp are too old.
+fn next_since(
+    leader: &mut Leader,
+    at: i64,
+    (proposal, committed): (Option<Proposal>, Ballot),
+    oldest_us: i64,
+) -> Step<u32> {
     let mut round = Round::new(ballot(at));
     round.promised(1, Promise { proposal, committed });
-    leader.next(&round)
+    leader.next(&round, oldest_us)
 }
 
 #[test]
@@ -66,19 +76,21 @@ fn behind_a_truncation_nothing_from_before_it_is_promised_or_accepted_and_no_pro
 #[test]
 fn the_age_of_a_proposal_is_that_of_its_first_ballot() {
     let old = proposal(5).at(ballot(100));
-    let step = next(&mut Leader::new(50), 200, Some(old.clone()), Ballot::NONE);
+    let mut leader = Leader::default();
+    let round = || (Some(old.clone()), Ballot::NONE);
+    let step = next_since(&mut leader, 200, round(), 5);
+    assert_eq!(step, Step::Finish(old.at(ballot(200))));
+    let step = next_since(&mut leader, 300, round(), 50);
     assert_eq!(
         step,
         Step::Decide,
-        "what it would write may be hidden by purged deletions"
+        "in a later round, what it would write may be hidden by purged deletions"
     );
-    let step = next(&mut Leader::new(5), 200, Some(old.clone()), Ballot::NONE);
-    assert_eq!(step, Step::Finish(old.at(ballot(200))));
 }
 
 /// A leader that has proposed at this ballot when `last` was chosen last.
 fn proposed(at: i64, last: Option<Proposal>) -> Leader {
-    let mut leader = Leader::new(i64::MIN);
+    let mut leader = Leader::default();
     let committed = last.as_ref().map_or(Ballot::NONE, |last| last.ballot);
     assert_eq!(next(&mut leader, at, last, committed), Step::Decide);
     leader.propose(ballot(at), b"mine");
@@ -110,7 +122,7 @@ fn what_became_of_a_statement_is_known_where_one_copy_of_the_last_proposal_has_i
             let proposal = Some((*copy).clone());
             round.promised(replica, Promise { proposal, committed });
         }
-        proposed(20, None).next(&round)
+        proposed(20, None).next(&round, i64::MIN)
     };
     for copies in [[&whole, &bare, &bare], [&bare, &bare, &whole]] {
         assert_eq!(step_after(&copies, ballot(30)), Step::Decide, "it was overtaken");

@@ -170,7 +170,7 @@ impl World {
         let acceptors = if chance.happens(70) { 3 } else { 5 };
         let clients = 2 + chance.below(5);
         let client = |id: usize, chance: &mut Chance| Client {
-            leader: Leader::new(i64::MIN),
+            leader: Leader::default(),
             phase: Phase::Idle,
             number: 0,
             clock: i64::try_from(chance.below(20)).expect("small"),
@@ -261,11 +261,11 @@ impl World {
 
     /// A quorum has promised, and has been taught what was asked for so far.
     fn go_on(&mut self, at: usize, round: Round<usize>, rows: Vec<Row>) {
-        let mut step = self.clients[at].leader.next(&round);
+        let mut step = self.clients[at].leader.next(&round, i64::MIN);
         if let (Bug::NobodyIsTaught, Step::Teach(proposal, missing)) = (self.bug, &step) {
             let mut round = round.clone();
             missing.iter().for_each(|r| round.learned(*r, proposal.ballot));
-            step = self.clients[at].leader.next(&round);
+            step = self.clients[at].leader.next(&round, i64::MIN);
         }
         if let (Bug::Unfinished, Step::Finish(_)) = (self.bug, &step) {
             step = Step::Decide;
@@ -431,7 +431,7 @@ impl World {
             }
             (Phase::Preparing(..) | Phase::Accepting { .. }, Answer::Refused(refused)) => {
                 if self.bug == Bug::ExecutedAgain {
-                    self.clients[at].leader = Leader::new(i64::MIN);
+                    self.clients[at].leader = Leader::default();
                 }
                 return self.prepare(at, refused.promised.timestamp_us);
             }
@@ -584,7 +584,7 @@ impl World {
     fn read_alone(&mut self, row: usize, clock: i64) -> Vec<u32> {
         let at = self.clients.len();
         self.clients.push(Client {
-            leader: Leader::new(i64::MIN),
+            leader: Leader::default(),
             phase: Phase::Idle,
             number: 0,
             clock,

@@ -152,11 +152,15 @@ pub enum Bug {
     LostNodeTakesSpans,
     /// A hint reaches its target alone, whatever replicas its tablet has got since it was noted.
     HintSkipsAddedReplica,
+    /// What a node missed ends at the coordinator's present, whatever the second of the deletion.
+    SpanEndsBeforeDeletion,
+    /// A leader finishes what was young enough when its statement began.
+    ProposalLifeFromStatement,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 70] = [
+    pub const ALL: [Self; 72] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -227,6 +231,8 @@ impl Bug {
         Self::UnfinishedBuild,
         Self::LostNodeTakesSpans,
         Self::HintSkipsAddedReplica,
+        Self::SpanEndsBeforeDeletion,
+        Self::ProposalLifeFromStatement,
     ];
 }
 

@@ -105,6 +105,8 @@ struct Attempt<'r> {
     request: &'r CasRequest,
     group: Group,
     leader: Leader,
+    /// When the statement began; microseconds since the epoch.
+    begun_us: i64,
     contentions: u16,
     /// Rounds that fell short of a quorum.
     shorts: u32,
@@ -219,7 +221,8 @@ impl<'r> Attempt<'r> {
         Self {
             cas,
             request,
-            leader: Leader::new(runtime::wall_clock_us() - i64::from(proposal_life(&request.table)) * 1_000_000),
+            leader: Leader::default(),
+            begun_us: runtime::wall_clock_us(),
             contentions: 0,
             shorts: 0,
             began: runtime::now(),
@@ -253,7 +256,7 @@ impl<'r> Attempt<'r> {
                 }
             };
             let step = loop {
-                let step = self.leader.next(&round);
+                let step = self.leader.next(&round, self.oldest_us());
                 let Step::Teach(proposal, missing) = &step else {
                     break step;
                 };
@@ -305,7 +308,12 @@ impl<'r> Attempt<'r> {
                     Ok((Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _)) => return Ok(false),
                 },
             };
-            if let Err(short) = self.accept(&proposal).await {
+            let deadline = if is_own {
+                self.request.deadline
+            } else {
+                self.end_of(&proposal)
+            };
+            if let Err(short) = self.accept(&proposal, deadline).await {
                 self.again(short).await?;
                 continue;
             }
@@ -352,6 +360,24 @@ impl<'r> Attempt<'r> {
         }
     }
 
+    /// Proposals that were decided before this microsecond are too old to take effect.
+    fn oldest_us(&self) -> i64 {
+        let now_us = if planted::is_planted(Bug::ProposalLifeFromStatement) {
+            self.begun_us
+        } else {
+            runtime::wall_clock_us()
+        };
+        now_us - i64::from(proposal_life(&self.request.table)) * 1_000_000
+    }
+
+    /// Until when acceptors may be asked to take over a proposal of another statement: until this one's deadline, and
+    /// not after the proposal is too old, however long the client waits.
+    fn end_of(&self, proposal: &Proposal) -> Instant {
+        let left_us = proposal.origin.timestamp_us.saturating_sub(self.oldest_us()).max(0);
+        let left = Duration::from_micros(left_us.cast_unsigned());
+        self.request.deadline.min(runtime::now() + left)
+    }
+
     fn left(&self) -> Duration {
         self.request.deadline.saturating_duration_since(runtime::now())
     }
@@ -365,18 +391,19 @@ impl<'r> Attempt<'r> {
         }
     }
 
-    /// Makes a quorum do a phase. `phase` gives it for the replica of this number; `take` receives each answer.
+    /// Makes a quorum do a phase until a deadline. `phase` gives it for the replica of this number; `take` receives
+    /// each answer.
     async fn quorum<'p>(
         &mut self,
         phase: impl Fn(usize) -> &'p Phase<'p>,
         mut take: impl FnMut(usize, PaxosAnswer),
+        deadline: Instant,
     ) -> Result<(), QuorumShortfall> {
         let replicas = self.group.replicas.clone();
         let requirement = &self.group.requirement;
         let possible = requirement.count(replicas.iter().copied(), &self.group.view.locality);
         let mut acks = Acks::new(self.group.requirement.clone(), possible);
         let mut answered = Answered::default();
-        let deadline = self.request.deadline;
         let mut asking = Asking::new(&self.request.table);
         // Others first: this node's part takes a while before the call returns.
         let ask = |this: &Self, asking: &mut Asking, numbers: Range<usize>| {
@@ -495,7 +522,7 @@ impl<'r> Attempt<'r> {
         };
         let phase = |number| if is_digest(number) { &of_digests } else { &of_data };
         trace::note(|| format!("Asking {} for a promise", self.names(&self.group.replicas[..quorum])));
-        self.quorum(phase, take).await?;
+        self.quorum(phase, take, request.deadline).await?;
         trace::note(|| "A quorum promised the ballot".to_owned());
         if !digests_agree {
             self.cas.context.count(|m| m.digest_mismatches += 1);
@@ -508,11 +535,12 @@ impl<'r> Attempt<'r> {
     async fn teach(&mut self, proposal: &Proposal, missing: &[Replica]) -> Result<(), QuorumShortfall> {
         trace::note(|| format!("Writing an earlier decision to {}", self.names(missing)));
         let (mut asking, phase) = (Asking::new(&self.request.table), Phase::Learn(proposal.clone()));
+        let deadline = self.end_of(proposal);
         for replica in missing {
-            asking.ask(self.partition(), *replica, &phase, self.request.deadline);
+            asking.ask(self.partition(), *replica, &phase, deadline);
         }
         while asking.outstanding() > 0 {
-            match asking.next(self.request.deadline, missing.len()).await {
+            match asking.next(deadline, missing.len()).await {
                 Some((_, Ok(_), _)) => {}
                 Some((_, Err(TargetError::Silent), _)) | None => return Err(QuorumShortfall::Silent),
                 Some((_, Err(TargetError::Stale(reason)), _)) => return Err(QuorumShortfall::Stale(reason)),
@@ -525,13 +553,13 @@ impl<'r> Attempt<'r> {
         Ok(())
     }
 
-    async fn accept(&mut self, proposal: &Proposal) -> Result<(), QuorumShortfall> {
+    async fn accept(&mut self, proposal: &Proposal, deadline: Instant) -> Result<(), QuorumShortfall> {
         let phase = Phase::Accept(proposal.clone());
         trace::note(|| {
             let quorum = &self.group.replicas[..self.group.quorum];
             format!("Asking {} to accept the proposal", self.names(quorum))
         });
-        self.quorum(|_| &phase, |_, _| {}).await?;
+        self.quorum(|_| &phase, |_, _| {}, deadline).await?;
         trace::note(|| "A quorum accepted the proposal".to_owned());
         Ok(())
     }
@@ -544,7 +572,7 @@ impl<'r> Attempt<'r> {
         }
         let phase = Phase::Prepare(ballot, Reads::default());
         trace::note(|| "Asking whether the promises still hold".to_owned());
-        self.quorum(|_| &phase, |_, _| {}).await
+        self.quorum(|_| &phase, |_, _| {}, self.request.deadline).await
     }
 
     /// Reads what is needed and decides. True: it took more than the promises brought.

@@ -12,6 +12,7 @@ use types::Token;
 use super::ReplicatedRead;
 use crate::message::difference;
 use crate::read::gather::Gather;
+use crate::write::birth::birth_us;
 use crate::{CoordinatorError, TargetError, spawn, trace};
 
 /// A repair that is longer is sent in cuts.
@@ -131,9 +132,11 @@ impl ReplicatedRead {
             let mutation = Addressed::at(merged.token, mutation).expect("it was packed just now");
             let read_us = self.lasting.as_ref().map(|lasting| lasting.began_us());
             let read_us = read_us.unwrap_or_else(runtime::wall_clock_us);
+            // What was read may be a deletion of long ago.
+            let birth_us = birth_us(&self.reads.context.shard, [&mutation], read_us);
             self.reads
                 .hints
-                .missed(&self.view, replica, [&mutation], read_us, false);
+                .missed(&self.view, replica, [&mutation], birth_us, false);
         }
     }
 

@@ -215,7 +215,7 @@ fn what_is_lost_with_a_directory_was_missed_since_the_first_second() {
         let expected: Vec<HostId> = nodes.into_iter().map(host).collect();
         let missed = &ledger.own.missed;
         assert_eq!(missed.keys().copied().collect::<Vec<_>>(), expected, "{lost:?}");
-        assert!(expected.iter().all(|host| spans(missed, *host) == [(1, 300)]));
+        assert!(expected.iter().all(|host| spans(missed, *host) == [(1, 310)]));
     }
 }
 
@@ -225,7 +225,7 @@ fn what_a_node_reported_stays_when_it_is_removed_as_lost() {
         host_id: host(3),
         replaced_by: None,
     };
-    for (is_final, since) in [(true, vec![]), (false, vec![(150, 300)])] {
+    for (is_final, since) in [(true, vec![]), (false, vec![(150, 310)])] {
         let (view, mut ledger) = (view_after(Some(lost.clone())), Ledger::default());
         let mut last = report(150);
         last.is_final = is_final;
@@ -242,7 +242,7 @@ fn what_a_node_reported_stays_when_it_is_removed_as_lost() {
 
 #[test]
 fn the_last_report_of_a_node_that_gave_its_data_to_others_is_awaited_and_holds_tombstones_until_then() {
-    for (is_final, now, since) in [(true, 300, None), (false, 449, None), (false, 450, Some((150, 450)))] {
+    for (is_final, now, since) in [(true, 300, None), (false, 449, None), (false, 450, Some((150, 460)))] {
         let (view, mut ledger) = (view(true), Ledger::default());
         for (number, until) in [(1, 400), (2, 400), (3, 150)] {
             ledger.others.insert(host(number), report(until));

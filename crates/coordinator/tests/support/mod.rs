@@ -487,7 +487,8 @@ impl Local {
         (serial, commit): (Consistency, Consistency),
         timeout: Duration,
     ) -> Result<Result<(), u64>, CoordinatorError> {
-        let table = table();
+        // With the options of the shape.
+        let table = self.shard.store(table().id).map_or_else(table, |store| store.table());
         let request = CasRequest {
             table: table.clone(),
             key: key.to_vec(),

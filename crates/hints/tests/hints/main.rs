@@ -60,6 +60,7 @@ fn keep(hints: &Rc<Hints>, target: HostId, gc_grace_seconds: u32, mutation: &[u8
         gc_grace_seconds,
         made_us: runtime::wall_clock_us(),
         placement: PLACEMENT,
+        last_deletion: 0,
     };
     hints.note(target, write)
 }
@@ -834,13 +835,34 @@ fn hints_that_the_disk_refuses_are_reported_as_missed() {
     machine.simulation.tear_write_after(machine.node, 0);
     machine.run(move || async move {
         let hints = start(options());
-        let before = runtime::wall_clock_us() / 1_000_000;
+        let made_us = runtime::wall_clock_us();
+        let before = u32::try_from(made_us / 1_000_000).expect("the clock is right");
         note(&hints, 0..1);
+        // The clock of the coordinator that made this deletion is ahead.
+        let deletion = MissedWrite {
+            mutation: &mutation(TABLE, 1),
+            gc_grace_seconds: GRACE,
+            made_us,
+            placement: PLACEMENT,
+            last_deletion: before + 5,
+        };
+        assert!(hints.note(TARGET, deletion));
         hints.write().expect_err("the disk fails once");
-        let missed = hints.take_missed();
-        let first = missed.get(&TARGET).and_then(|spans| spans.iter().next().cloned());
-        let first = first.expect("the target lacks it");
-        assert!(i64::from(*first.start()) <= before, "{first:?} begins when it was made");
+        let span = |hints: &Hints| {
+            let missed = hints.take_missed();
+            let first = missed.get(&TARGET).and_then(|spans| spans.iter().next().cloned());
+            first.expect("the target lacks it")
+        };
+        let lost = span(&hints);
+        assert!(*lost.start() <= before, "{lost:?} begins when the first was made");
+        assert!(*lost.end() >= before + 5, "{lost:?} ends with the last deletion");
+        assert!(hints.note(TARGET, deletion));
+        hints.forget(None).await.expect("the disk works");
+        let forgotten = span(&hints);
+        assert!(
+            *forgotten.end() >= before + 5,
+            "{forgotten:?} ends with the last deletion"
+        );
     });
 }
 
@@ -858,6 +880,7 @@ fn a_run_knows_since_when_the_oldest_write_of_the_one_before_waits() {
             gc_grace_seconds: GRACE,
             made_us,
             placement: PLACEMENT,
+            last_deletion: 0,
         };
         assert!(hints.note(TARGET, write));
         hints.write().expect("the disk works");
