@@ -1,6 +1,7 @@
 //! Which partitions, which rows of them, and what is checked row by row.
 
 mod clustering;
+mod combinations;
 mod filter;
 mod like;
 mod nulls;
