@@ -18,6 +18,7 @@ mod error;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod like;
 mod literal;
 mod marshal;
 mod numeric;

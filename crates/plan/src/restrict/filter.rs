@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use schema::Table;
 use stdx::preempt;
+use types::like::is_like;
 use types::{CollectionIter, Comparator, CqlType, MapIter};
 
-use super::{Comparison, is_like};
+use super::Comparison;
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
 /// One condition on one column. Null on either side is not true.

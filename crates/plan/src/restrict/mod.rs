@@ -3,7 +3,6 @@
 mod clustering;
 mod combinations;
 mod filter;
-mod like;
 mod nulls;
 mod partition;
 
@@ -15,7 +14,6 @@ use crate::PlanError;
 
 pub use clustering::{Choice, ClusteringBound, ClusteringRestriction};
 pub use filter::{Alternatives, Filter, FilterTest};
-pub(crate) use like::is_like;
 pub use nulls::NullRule;
 pub use partition::{
     KEY_BYTES_MAX, KeyMarkers, PartitionRestriction, Partitions, TokenBound, partition_key_bytes,

@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use schema::{ColumnKind, Table};
 use stdx::preempt;
+use types::like::is_like;
 use types::{CollectionIter, Comparator, CqlType, MapIter, TupleIter};
 
 use crate::operand::{elements_with_nulls, is_as_null};
-use crate::restrict::{Comparison, NullRule, is_like, no_column};
+use crate::restrict::{Comparison, NullRule, no_column};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
 /// What must hold of the rows before they are written.

@@ -1,7 +1,8 @@
 //! LIKE: `%` matches any characters, `_` matches one, and `\` takes the meaning from the character after it.
 
 /// Whether a text, in UTF-8, is like the pattern.
-pub(crate) fn is_like(text: &[u8], pattern: &[u8]) -> bool {
+#[must_use]
+pub fn is_like(text: &[u8], pattern: &[u8]) -> bool {
     let (mut at, mut next) = (0, 0);
     // The pattern after the last `%`, and where in the text the next attempt to match it begins.
     let mut retry: Option<(usize, usize)> = None;
