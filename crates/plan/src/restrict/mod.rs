@@ -9,6 +9,7 @@ mod partition;
 use std::cmp::Ordering;
 
 use schema::Table;
+use types::like::PATTERN_BYTES_MAX;
 
 use crate::PlanError;
 
@@ -19,6 +20,16 @@ pub use partition::{
     KEY_BYTES_MAX, KeyMarkers, PartitionRestriction, Partitions, TokenBound, partition_key_bytes,
     validate_partition_key,
 };
+
+/// Refuses a pattern of LIKE that takes too long to be searched.
+pub(crate) fn check_pattern(pattern: &[u8]) -> Result<(), PlanError> {
+    match pattern.len() {
+        0..=PATTERN_BYTES_MAX => Ok(()),
+        bytes => Err(PlanError::invalid(format!(
+            "The pattern of LIKE has {bytes} bytes, and at most {PATTERN_BYTES_MAX} are allowed"
+        ))),
+    }
+}
 
 /// What a plan reads of its table.
 #[derive(Clone, Debug)]
