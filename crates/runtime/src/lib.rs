@@ -66,8 +66,8 @@ pub use clock::{
 };
 pub use contention::{ProcessorTime, processor_time};
 pub use executor::{
-    Metrics, ShardId, continue_in, give_way, group, local, metrics, set_local, set_start_phase, shard, shard_count,
-    should_yield, spawn, spawn_in, try_shard, yield_now,
+    Metrics, ShardId, continue_in, give_way, group, is_preemption_due, local, metrics, set_local, set_start_phase,
+    shard, shard_count, should_yield, spawn, spawn_in, try_shard, yield_now,
 };
 pub use group::Group;
 pub use instructions::InstructionCounter;
