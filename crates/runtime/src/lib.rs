@@ -72,7 +72,7 @@ pub use executor::{
 pub use group::Group;
 pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
-pub use preemptible::{companion, has_companion, preemptible, set_companion};
+pub use preemptible::{companion, has_companion, preemptible, preemptible_long, set_companion};
 pub use process::{
     MemoryCollector, Process, memory_collector, open_files_max, process, refuse_huge_pages, set_memory_collector,
 };
