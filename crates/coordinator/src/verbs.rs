@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 
 use mutation::Located;
 use replica::Shard;
-use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
+use rpc::{Handler, RemoteError, RemoteErrorKind, Reply, Request};
 use stdx::planted::{self, Bug};
 
 use crate::Coordinator;
@@ -196,7 +196,7 @@ fn traced(coordinator: &Rc<Coordinator>, entry: &'static Entry, id: TraceId, req
     match trace.within(|| entry.answer(&coordinator, request)) {
         // A task of its own: it ends, and its steps are kept, though the caller gives up.
         Reply::Later(work) => {
-            let done = runtime::spawn(async move {
+            let done = runtime::spawn(runtime::preemptible(async move {
                 let answer = trace.during(work).await;
                 trace.note(match &answer {
                     Ok(_) => "Sending the answer".to_owned(),
@@ -204,7 +204,7 @@ fn traced(coordinator: &Rc<Coordinator>, entry: &'static Entry, id: TraceId, req
                 });
                 coordinator.traces.keep(trace);
                 answer
-            });
+            }));
             later(done)
         }
         reply => {
@@ -245,9 +245,7 @@ fn malformed(error: Malformed) -> Reply {
 
 #[inline]
 fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {
-    // It may be about long rows.
-    let answer: Later = Box::pin(runtime::preemptible(answer));
-    Reply::Later(answer)
+    Reply::Later(Box::pin(answer))
 }
 
 fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {

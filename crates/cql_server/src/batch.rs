@@ -75,10 +75,10 @@ impl Connection {
             let mut out = Vec::new();
             let (session, engine) = (&connection.session, &connection.server.engine);
             request.result_memory = conditional.then(|| session.front.memory.results.clone());
-            let reads = |(prepared, _): &(Rc<Prepared>, Execution)| {
-                matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads())
+            let holds = |(prepared, _): &(Rc<Prepared>, Execution)| {
+                matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads() || write.has_alternatives())
             };
-            let reserved = if !conditional && statements.iter().any(reads) {
+            let reserved = if !conditional && statements.iter().any(holds) {
                 Some(session.reserve_answer(ROW_BYTES_FIRST, READ_BYTES).await)
             } else {
                 None

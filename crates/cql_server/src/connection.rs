@@ -8,7 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use cql_protocol::{
-    Extensions, FrameError, FrameHeader, Framing, Limits, Opcode, ProtocolVersion, Splitter, encode_wire,
+    Extensions, FRAME_HEADER_BYTES, FrameError, FrameHeader, Framing, Limits, Opcode, ProtocolVersion, Splitter,
+    encode_wire,
 };
 use front::{Accepted, AnswerSize, Client, Encoder, Framer, Input, Principal, RunningRequest, Session, Writer};
 use query::QueryError;
@@ -28,6 +29,10 @@ const SHORT_BODY_BYTES: usize = 256 << 10;
 
 /// Answers of one socket read are handed to the outbox when they are so long.
 const BATCH_BYTES_MAX: usize = 256 << 10;
+
+/// After so many bytes of requests a connection asks whether others wait: some ten EXECUTEs, or one long QUERY. To ask
+/// after each costs more than the smallest requests have to spare.
+const UNASKED_BYTES_MAX: usize = 1 << 10;
 
 /// What a connection agreed on and has set.
 pub(crate) struct Connection {
@@ -200,7 +205,7 @@ impl Connection {
     ) -> Result<usize, FrameError> {
         let (session, unsent) = (&self.session, &self.server.front.memory.unsent);
         let mut batch = Batch::of(unsent.spare());
-        let (mut consumed, mut requests) = (0, 0);
+        let (mut consumed, mut requests, mut unasked_bytes) = (0, 0, 0);
         let end = loop {
             match splitter.next(input.bytes(), &mut consumed) {
                 Ok(Some(frame)) => {
@@ -224,12 +229,16 @@ impl Connection {
                         // It was answered at once after all.
                         session.return_memory();
                     }
+                    unasked_bytes += FRAME_HEADER_BYTES + frame.body.len();
                     if session.is_full() {
                         self.finish_batch(&mut batch);
                         session.turn().await;
                     } else if batch.bytes() > BATCH_BYTES_MAX {
                         self.finish_batch(&mut batch);
                         session.outbox.until_free(0).await;
+                    } else if unasked_bytes > UNASKED_BYTES_MAX {
+                        unasked_bytes = 0;
+                        self.give_way(&mut batch).await;
                     }
                 }
                 Ok(None) => match splitter.take_long_body() {
@@ -248,6 +257,7 @@ impl Connection {
                     session.outbox.push(&mut frame);
                     // A client that sends nothing but long frames reads its refusals, too.
                     session.outbox.until_free(0).await;
+                    self.give_way(&mut batch).await;
                 }
                 Err(error) => break Err(error),
             }
@@ -258,6 +268,15 @@ impl Connection {
         frames.set(frames.get() + requests);
         client.add_requests(requests);
         end
+    }
+
+    /// Lets other tasks run if the slice is over: a read of the socket may have tens of thousands of requests, in
+    /// compressed segments of equal frames. Not before: each batch is a write of the log, and of the socket.
+    async fn give_way(self: &Rc<Self>, batch: &mut Batch) {
+        if runtime::is_preemption_due() {
+            self.finish_batch(batch);
+            runtime::yield_now().await;
+        }
     }
 
     /// Answers with the reason why nothing more is read from the client.

@@ -429,7 +429,7 @@ impl Connection {
         let session = &self.session;
         let size = later.answer_size(self);
         let (mut out, mut reserved) = (None, None);
-        if let Some(bytes) = size.map(AnswerSize::get).or_else(|| later.list_bytes()) {
+        if let Some(bytes) = size.map(AnswerSize::get).or_else(|| later.write_bytes()) {
             if later.may_run_twice() && session.begins_with_trial(bytes, later.read_bytes()) {
                 out = self.try_little(&mut later, came).await;
             }
@@ -750,16 +750,19 @@ impl DeferredRequest {
         }
     }
 
-    /// How large the lists are taken to be that a write reads before; None when it reads none.
-    fn list_bytes(&self) -> Option<usize> {
-        let reads = match self.prepared.plan() {
+    /// How much a write is taken to hold at first that reads lists before, or names several rows; None of others.
+    fn write_bytes(&self) -> Option<usize> {
+        let holds = match self.prepared.plan() {
             // Conditional statements read by themselves.
             Some(plan) if plan.is_conditional() => false,
-            Some(Plan::Write(write)) => write.reads(),
-            Some(Plan::Batch(batch)) => batch.writes.iter().any(|write| write.reads()),
+            Some(Plan::Write(write)) => write.reads() || write.has_alternatives(),
+            Some(Plan::Batch(batch)) => batch
+                .writes
+                .iter()
+                .any(|write| write.reads() || write.has_alternatives()),
             _ => false,
         };
-        reads.then_some(ROW_BYTES_FIRST)
+        holds.then_some(ROW_BYTES_FIRST)
     }
 
     /// What it has of its sources at a time.

@@ -217,8 +217,15 @@ impl Session {
         memory: Option<Permit>,
         work: impl FnOnce((Option<Permit>, Option<Permit>)) -> F,
     ) {
-        let permits = (self.try_in_flight(), memory);
-        drop(runtime::spawn(runtime::preemptible(work(permits))));
+        let is_long = memory
+            .as_ref()
+            .is_some_and(|memory| memory.units() >= LONG_REQUEST_BYTES);
+        let work = work((self.try_in_flight(), memory));
+        if is_long {
+            drop(runtime::spawn(runtime::preemptible_long(work)));
+        } else {
+            drop(runtime::spawn(runtime::preemptible(work)));
+        }
     }
 
     /// Whether the session has asked nothing so far but what drivers ask to know the cluster.

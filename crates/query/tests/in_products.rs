@@ -1,9 +1,11 @@
 //! IN on partitions and on rows at once: what it finds, and how much it may name.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support;
+use memory::ResultMemory;
 use plan::{OwnedBound, ValueRows};
 use query::{Engine, Execution, Outcome, QueryError, Request};
 use runtime::sim::Simulation;
@@ -17,6 +19,16 @@ fn ints(numbers: impl Iterator<Item = i32>) -> OwnedBound {
     for number in numbers {
         list.extend([0, 0, 0, 4]);
         list.extend(number.to_be_bytes());
+    }
+    OwnedBound::Value(list)
+}
+
+fn texts(count: usize, bytes: usize) -> OwnedBound {
+    let mut list = u32::try_from(count).expect("a small number").to_be_bytes().to_vec();
+    for number in 0..count {
+        let text = format!("{number:0bytes$}");
+        list.extend(u32::try_from(text.len()).expect("a small number").to_be_bytes());
+        list.extend(text.into_bytes());
     }
     OwnedBound::Value(list)
 }
@@ -64,11 +76,17 @@ async fn numbers(engine: &Rc<Engine>, text: &str, values: &[OwnedBound], page_ro
 }
 
 fn on_shard(test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
+    on_shard_with(
+        "CREATE TABLE ks.t (k int, c int, s int static, v int, PRIMARY KEY (k, c))",
+        test,
+    );
+}
+
+fn on_shard_with(table: &'static str, test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
     let mut sim = Simulation::new(5);
     let node = sim.add_node(1);
     sim.start(node, move |_| {
         Box::pin(async move {
-            let table = "CREATE TABLE ks.t (k int, c int, s int static, v int, PRIMARY KEY (k, c))";
             let engine = support::engine(support::schema_of(table), support::system_tables().build()).await;
             test(engine.clone()).await;
         })
@@ -213,6 +231,77 @@ fn a_statement_that_multiplies_two_lists_is_limited() {
                 refusal(write, 1001, 1000).await,
                 "The IN relations name 1001 partitions and 1000 rows in each, 1001000 in all, and at most 1000000 are allowed"
             );
+        }
+    });
+}
+
+const OF_SEVERAL_COLUMNS: &str = "CREATE TABLE ks.p (a text, b int, c text, d int, v blob, PRIMARY KEY ((a, b), c, d))";
+
+#[test]
+fn combinations_of_long_values_are_refused() {
+    on_shard_with(OF_SEVERAL_COLUMNS, async |engine: Rc<Engine>| {
+        for text in [
+            "SELECT v FROM p WHERE a IN ? AND b IN ?",
+            "SELECT v FROM p WHERE a = 'a' AND b = 1 AND c IN ? AND d IN ?",
+            "DELETE FROM p WHERE a IN ? AND b IN ?",
+            "DELETE FROM p WHERE a = 'a' AND b = 1 AND c IN ? AND d IN ?",
+            "UPDATE p SET v = 0x01 WHERE a = 'a' AND b = 1 AND c IN ? AND d IN ?",
+        ] {
+            for (count, bytes) in [(10, 60_000), (1, 60_000), (300, 2_000)] {
+                let values = vec![
+                    texts(count, bytes),
+                    ints(0..i32::try_from(99_000 / count).expect("it is small")),
+                ];
+                match ask(&engine, text, values, &Request::default()).await {
+                    Err(QueryError::Invalid(message)) => assert!(message.contains("16777216 are allowed"), "{message}"),
+                    other => panic!("{text} with {count} texts: {:?}", other.map(drop)),
+                }
+            }
+            let values = vec![texts(10, 3), ints(0..10)];
+            ask(&engine, text, values, &Request::default()).await.expect(text);
+        }
+        // A request has room for them.
+        let values = vec![texts(100, 60_000)];
+        let text = "SELECT v FROM p WHERE a = 'a' AND b = 1 AND c IN ?";
+        ask(&engine, text, values, &Request::default()).await.expect(text);
+    });
+}
+
+#[test]
+fn combinations_are_reserved_before_they_are_built() {
+    on_shard_with(OF_SEVERAL_COLUMNS, async |engine: Rc<Engine>| {
+        for (text, count, bytes_min) in [
+            (
+                "SELECT v FROM p WHERE a IN ? AND b IN ? AND token(a, b) > 1 AND token(a, b) < 3",
+                200,
+                2 << 20,
+            ),
+            (
+                "SELECT v FROM p WHERE a = 'a' AND b = 1 AND c IN ? AND d IN ?",
+                200,
+                2 << 20,
+            ),
+            (
+                "DELETE FROM p WHERE a = 'a' AND b = 1 AND c IN ? AND d IN ?",
+                50,
+                400 << 10,
+            ),
+            (
+                "UPDATE p SET v = 0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f WHERE a = 'a' \
+                 AND b = 1 AND c IN ? AND d IN ?",
+                50,
+                500 << 10,
+            ),
+        ] {
+            let memory = ResultMemory::new(64 << 20);
+            let reservation = memory.reserve(1).await;
+            let request = Request {
+                reservation: Some(Arc::clone(&reservation)),
+                ..Request::default()
+            };
+            let values = vec![texts(count, 3), ints(0..i32::try_from(count).expect("it is small"))];
+            ask(&engine, text, values, &request).await.expect(text);
+            assert!(reservation.bytes() > bytes_min, "{text}: {} bytes", reservation.bytes());
         }
     });
 }

@@ -31,6 +31,9 @@ use std::time::Duration;
 use stdx::planted::{self, Bug};
 use uuid::Uuid;
 
+/// A request of so many bytes is about many rows or values.
+const LONG_REQUEST_BYTES: usize = 8 << 10;
+
 /// Slots that a caller's calls may have: far above what its line and its limits allow.
 const SLOTS_MAX: usize = 1 << 16;
 /// Silent ping intervals after which a connection is given up: the other end pings after each.
@@ -608,7 +611,13 @@ fn handle(
         way_back: (rpc, served, id),
     });
     match reply {
-        Reply::Later(mut future) => {
+        Reply::Later(future) => {
+            // It may be about long rows, or very many of them.
+            let mut future: Later = if body.len() >= LONG_REQUEST_BYTES {
+                Box::pin(runtime::preemptible_long(future))
+            } else {
+                Box::pin(runtime::preemptible(future))
+            };
             // What memory can serve is ready now and needs no task. What is not is polled again by its task, which
             // leaves its own waker.
             let mut nobody = Context::from_waker(Waker::noop());
@@ -628,7 +637,7 @@ fn handle(
                 bytes: body.len(),
             };
             let run = task.run(future, id, deadline, is_one_way);
-            drop(runtime::spawn(runtime::preemptible(run)));
+            drop(runtime::spawn(run));
         }
         Reply::Taken => {}
         _ if is_one_way => {}

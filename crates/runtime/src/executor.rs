@@ -601,9 +601,10 @@ pub async fn give_way() {
     }
 }
 
-/// Whether a computation is to be suspended: its slice is over. In the simulator, where a poll takes no time, by
-/// chance.
-pub(crate) fn is_preemption_due() -> bool {
+/// Whether a computation is to be suspended, or a task that works in batches is to give way: the slice is over. In the
+/// simulator, where a poll takes no time, by chance. False on threads that run no shard (jobs).
+#[must_use]
+pub fn is_preemption_due() -> bool {
     try_with(|executor| match executor.driver {
         Driver::Simulated(_) => executor.somebody_waits(),
         _ => executor.driver.ticks() >= executor.slice_end.get(),

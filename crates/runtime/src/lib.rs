@@ -66,13 +66,13 @@ pub use clock::{
 };
 pub use contention::{ProcessorTime, processor_time};
 pub use executor::{
-    Metrics, ShardId, continue_in, give_way, group, local, metrics, set_local, set_start_phase, shard, shard_count,
-    should_yield, spawn, spawn_in, try_shard, yield_now,
+    Metrics, ShardId, continue_in, give_way, group, is_preemption_due, local, metrics, set_local, set_start_phase,
+    shard, shard_count, should_yield, spawn, spawn_in, try_shard, yield_now,
 };
 pub use group::Group;
 pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
-pub use preemptible::{companion, has_companion, preemptible, set_companion};
+pub use preemptible::{companion, has_companion, preemptible, preemptible_long, set_companion};
 pub use process::{
     MemoryCollector, Process, memory_collector, open_files_max, process, refuse_huge_pages, set_memory_collector,
 };

@@ -6,7 +6,11 @@
 //! slice at most, however large it is. Seastar's threads serve the same purpose.
 //!
 //! A poll that is not suspended returns its stack at its end, so the stacks in use are those of suspended computations.
-//! A shard keeps some for the next polls.
+//! A shard keeps some for the next polls. Stacks are memory that most tasks have not reserved, and each suspended
+//! computation takes a slice in each round of its group's queue. So their number is limited: with as many as may be, a
+//! poll does not begin, and its task goes to the end of the queue. Suspended computations are in that queue too, and
+//! they need nothing but their own stack. A preemptible future is therefore never polled on the stack of another one,
+//! which would have to begin before the inner one could end.
 //!
 //! A value of the task that is in a `thread_local!` must not be visible to other tasks while it is suspended. There is
 //! one such value, the *companion* ([`set_companion`]).
@@ -28,8 +32,11 @@ use crate::executor::is_preemption_due;
 const STACK_BYTES: usize = 2 << 20;
 /// Stacks that a thread keeps for the next polls.
 const SPARE_STACKS_MAX: usize = 16;
-/// Suspended polls of a thread: 128 with 32 KiB each are 4 MiB. With more, further polls run to their end.
+/// Suspended polls of a thread: 128 with 32 KiB each are 4 MiB, and 64 ms until each has had a slice.
 const SUSPENDED_MAX: usize = 128;
+/// Of them, those of tasks that are known to be long: the others find stacks while clients send nothing but long
+/// requests.
+const LONG_SUSPENDED_MAX: usize = 96;
 
 thread_local! {
     static SPARE_STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
@@ -62,7 +69,7 @@ pub fn set_companion(companion: Option<Rc<dyn Any>>) -> Option<Rc<dyn Any>> {
 
 /// Suspends the poll at a preemption point if the slice is over.
 fn suspend_if_due() {
-    if SUSPENDED.get() >= SUSPENDED_MAX || !is_preemption_due() {
+    if !is_preemption_due() {
         return;
     }
     let yielder = YIELDER.get();
@@ -72,10 +79,26 @@ fn suspend_if_due() {
         return;
     };
     let companion = set_companion(None);
-    SUSPENDED.set(SUSPENDED.get() + 1);
+    let suspended = Suspended::count();
     preempt::suspended(|| yielder.suspend(()));
-    SUSPENDED.set(SUSPENDED.get() - 1);
+    drop(suspended);
     set_companion(companion);
+}
+
+/// Counts a suspended poll until it is resumed, or its stack unwound.
+struct Suspended;
+
+impl Suspended {
+    fn count() -> Self {
+        SUSPENDED.set(SUSPENDED.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        SUSPENDED.set(SUSPENDED.get() - 1);
+    }
 }
 
 /// A poll on a stack of its own, running or suspended. It owns the future until it ends.
@@ -84,7 +107,11 @@ type Polling<F> = Coroutine<(), (), Polled<F>, DefaultStack>;
 type Polled<F> = (Pin<Box<F>>, Poll<<F as Future>::Output>);
 
 /// See [`preemptible`].
-struct Preemptible<F: Future + 'static>(State<F>);
+struct Preemptible<F: Future + 'static> {
+    state: State<F>,
+    /// A poll begins while fewer are suspended.
+    suspended_max: usize,
+}
 
 enum State<F: Future + 'static> {
     /// No poll is under way.
@@ -99,10 +126,22 @@ impl<F: Future + 'static> Unpin for Preemptible<F> {}
 
 /// Polls a future on a stack of its own, on which a poll can be suspended at preemption points.
 ///
-/// If it is dropped while suspended, the poll runs to its end first: values on a stack can be dropped only by resuming
-/// it.
+/// While the shard has as many suspended polls as may be, a poll does not begin: it returns pending, and its task is
+/// queued again. If the future is dropped while suspended, the poll runs to its end first: values on a stack can be
+/// dropped only by resuming it.
 pub fn preemptible<F: Future + 'static>(future: F) -> impl Future<Output = F::Output> {
-    Preemptible(State::Whole(Box::pin(future)))
+    Preemptible {
+        state: State::Whole(Box::pin(future)),
+        suspended_max: SUSPENDED_MAX,
+    }
+}
+
+/// As [`preemptible`], for computations that are known to be long: they leave stacks to the others.
+pub fn preemptible_long<F: Future + 'static>(future: F) -> impl Future<Output = F::Output> {
+    Preemptible {
+        state: State::Whole(Box::pin(future)),
+        suspended_max: LONG_SUSPENDED_MAX,
+    }
 }
 
 fn take_stack() -> DefaultStack {
@@ -152,7 +191,11 @@ impl<F: Future + 'static> Future for Preemptible<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let mut was_suspended = false;
-        let (mut polling, yielder) = match std::mem::replace(&mut self.0, State::Ended) {
+        if matches!(self.state, State::Whole(_)) && SUSPENDED.get() >= self.suspended_max {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let (mut polling, yielder) = match std::mem::replace(&mut self.state, State::Ended) {
             State::Whole(future) => (begin(future, context.waker().clone()), std::ptr::null()),
             State::Suspended(polling, yielder) => {
                 was_suspended = true;
@@ -163,14 +206,14 @@ impl<F: Future + 'static> Future for Preemptible<F> {
         let (result, yielder) = resume(&mut polling, yielder, Some(suspend_if_due));
         match result {
             CoroutineResult::Yield(()) => {
-                self.0 = State::Suspended(polling, yielder);
+                self.state = State::Suspended(polling, yielder);
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
             CoroutineResult::Return((future, polled)) => {
                 give_back(polling.into_stack());
                 if polled.is_pending() {
-                    self.0 = State::Whole(future);
+                    self.state = State::Whole(future);
                     // A part of the future that was polled before the suspension may have been woken in the meantime.
                     if was_suspended {
                         context.waker().wake_by_ref();
@@ -184,7 +227,7 @@ impl<F: Future + 'static> Future for Preemptible<F> {
 
 impl<F: Future + 'static> Drop for Preemptible<F> {
     fn drop(&mut self) {
-        if let State::Suspended(mut polling, yielder) = std::mem::replace(&mut self.0, State::Ended) {
+        if let State::Suspended(mut polling, yielder) = std::mem::replace(&mut self.state, State::Ended) {
             // Resumed at once after each suspension.
             while let CoroutineResult::Yield(()) = resume(&mut polling, yielder, None).0 {}
             give_back(polling.into_stack());

@@ -90,6 +90,18 @@ pub fn query(stream: u16, text: &str) -> Vec<u8> {
     query_at(stream, text, u16::from_be_bytes(CONSISTENCY_ONE))
 }
 
+/// The QUERY frame of a statement in version 5 of the protocol, which belongs into a segment.
+#[must_use]
+pub fn query_of_version_5(stream: u16, text: &str) -> Vec<u8> {
+    let mut request = frame(
+        stream,
+        QUERY,
+        &[&long_string(text)[..], &CONSISTENCY_ONE, &[0; 4]].concat(),
+    );
+    request[0] = 5;
+    request
+}
+
 /// The QUERY frame of a statement at a consistency level, by its number in the protocol.
 #[must_use]
 pub fn query_at(stream: u16, text: &str, level: u16) -> Vec<u8> {
@@ -169,7 +181,7 @@ impl Client {
     /// # Errors
     /// When nothing listens at the address, or the connection ends before it is ready.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
-        Self::connect_with(address, 4).await
+        Self::connect_with(address, 4, &[]).await
     }
 
     /// Connects and starts with version 5 of the protocol, for [`Client::ask_at_second`] alone.
@@ -177,20 +189,30 @@ impl Client {
     /// # Errors
     /// As those of [`Client::connect`].
     pub async fn connect_with_version_5(address: SocketAddr) -> io::Result<Self> {
-        let mut client = Self::connect_with(address, 5).await?;
+        let mut client = Self::connect_with(address, 5, &[]).await?;
         client.segments = Some(Vec::new());
         Ok(client)
     }
 
-    async fn connect_with(address: SocketAddr, version: u8) -> io::Result<Self> {
+    /// Connects and starts with version 5 of the protocol and compressed segments, for [`Client::send`] alone.
+    ///
+    /// # Errors
+    /// As those of [`Client::connect`].
+    pub async fn connect_with_lz4(address: SocketAddr) -> io::Result<Self> {
+        Self::connect_with(address, 5, &["COMPRESSION", "lz4"]).await
+    }
+
+    /// `options` are names and values of STARTUP.
+    async fn connect_with(address: SocketAddr, version: u8, options: &[&str]) -> io::Result<Self> {
         let mut client = Self {
             stream: TcpStream::connect(address).await?,
             input: Vec::new(),
             version,
             segments: None,
         };
-        let mut body = vec![0, 1];
-        for word in ["CQL_VERSION", "3.0.0"] {
+        let count = 1 + u16::try_from(options.len() / 2).expect("a few options");
+        let mut body = count.to_be_bytes().to_vec();
+        for word in ["CQL_VERSION", "3.0.0"].iter().chain(options) {
             body.extend_from_slice(&u16::try_from(word.len()).expect("a short word").to_be_bytes());
             body.extend_from_slice(word.as_bytes());
         }

@@ -4,11 +4,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::sim::NodeId;
-use sim::client::{Answer, Client};
+use sim::client::{Answer, Client, query_of_version_5};
 use sim::story::Story;
 use sim::{Durability, Machines, Setup};
 use stdx::random::SplitMix64;
@@ -23,6 +24,8 @@ const PART_MAX: u32 = 4;
 /// first touch of their memory, a new segment of the log, which the simulated disk fills with zeros.
 const STEPS: u64 = 8_000_000;
 const QUORUM: u16 = 4;
+/// Requests that a client sends at once.
+const FLOOD_REQUESTS: usize = 40_000;
 
 fn joined(begin: &str, separator: &str, end: &str, value: impl Fn(usize) -> String) -> String {
     let values: Vec<String> = (0..VALUES).map(value).collect();
@@ -199,6 +202,82 @@ fn many_rows() -> Statements {
     ]
 }
 
+/// Combinations of the values of several columns, patterns, and numbers of very many digits.
+fn products_patterns_and_numbers() -> Statements {
+    let number = |n: usize| n.to_string();
+    let few = |value: &dyn Fn(usize) -> String| (0..300).map(value).collect::<Vec<_>>().join(",");
+    let (numbers, texts) = (few(&number), few(&|n| format!("'{n}'")));
+    let all = joined("", ",", "", number);
+    let row = "a = '1' AND b = 1 AND c = '1' AND d = 1";
+    let (letters, odd) = ("a".repeat(1_000_000), "a_".repeat(2_000));
+    let (ones, half) = ("1".repeat(9_000), "1".repeat(4_500));
+    vec![
+        (
+            "partitions by two columns",
+            format!(
+                "SELECT v FROM ks.p WHERE a IN ({texts}) AND b IN ({numbers}) AND token(a, b) > 1 AND token(a, b) < 3"
+            ),
+        ),
+        (
+            "rows by two columns",
+            format!("SELECT v FROM ks.p WHERE a = '1' AND b = 1 AND c IN ('1', '2') AND d IN ({all})"),
+        ),
+        (
+            "deleted rows by two columns",
+            format!("DELETE FROM ks.p WHERE a = '1' AND b = 1 AND c IN ('1', '2', '3') AND d IN ({all})"),
+        ),
+        (
+            "long values",
+            format!(
+                "INSERT INTO ks.p (a, b, c, d, v, x, n, e) VALUES ('1', 1, '1', 1, 1, '{letters}', {ones}, {half}.{half})"
+            ),
+        ),
+        (
+            "like a text",
+            format!(
+                "SELECT v FROM ks.p WHERE a = '1' AND x LIKE '%{}b' ALLOW FILTERING",
+                &letters[..4_000]
+            ),
+        ),
+        (
+            "like a text within",
+            format!(
+                "SELECT v FROM ks.p WHERE a = '1' AND x LIKE '%{}b%' ALLOW FILTERING",
+                &letters[..4_000]
+            ),
+        ),
+        (
+            "like a text of any characters",
+            format!("SELECT v FROM ks.p WHERE a = '1' AND x LIKE '%{odd}b%' ALLOW FILTERING"),
+        ),
+        (
+            "like many texts",
+            format!(
+                "SELECT v FROM ks.p WHERE a = '1' AND x LIKE '{}b' ALLOW FILTERING",
+                "%a".repeat(2_000)
+            ),
+        ),
+        (
+            "if like",
+            format!("UPDATE ks.p SET v = 2 WHERE {row} IF x LIKE '%{}b%'", &letters[..4_000]),
+        ),
+        (
+            "if like any characters",
+            format!("UPDATE ks.p SET v = 2 WHERE {row} IF x LIKE '%{odd}b%'"),
+        ),
+        (
+            "arithmetic of long numbers",
+            format!("SELECT n * n, n / 7, n % 7, e * e, e / e, e % e, e + n FROM ks.p WHERE {row}"),
+        ),
+        (
+            "conversions of long numbers",
+            format!(
+                "SELECT CAST(e AS int), CAST(e AS varint), CAST(e AS double), CAST(n AS text) FROM ks.p WHERE {row}"
+            ),
+        ),
+    ]
+}
+
 /// What [`STEPS`] take on this machine, at best.
 #[expect(clippy::disallowed_methods, reason = "polls are measured in real time")]
 fn calibrated() -> Duration {
@@ -222,18 +301,25 @@ fn too_long(polls: &[Duration], short: Duration) -> Option<(Duration, Duration)>
     (longest > short && longest > all / PART_MAX).then_some((longest, all))
 }
 
-fn tables(copies: u32) -> [String; 3] {
+fn tables(copies: u32) -> [String; 4] {
     [
         format!("CREATE KEYSPACE ks WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}"),
         "CREATE TABLE ks.t (k int, c int, v int, l list<int>, s set<int>, m map<int, int>, f frozen<list<int>>, PRIMARY KEY (k, c))".to_owned(),
         "CREATE TABLE ks.w (k int, c int, v int, PRIMARY KEY (k, c))".to_owned(),
+        "CREATE TABLE ks.p (a text, b int, c text, d int, v int, x text, n varint, e decimal, PRIMARY KEY ((a, b), c, d))"
+            .to_owned(),
     ]
 }
 
 fn statements() -> impl Iterator<Item = (&'static str, String)> {
-    [changes_of_collections(), reads_of_collections(), many_rows()]
-        .into_iter()
-        .flatten()
+    [
+        changes_of_collections(),
+        reads_of_collections(),
+        many_rows(),
+        products_patterns_and_numbers(),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// What kept a shard too long: the statement, the machine, the longest poll, and all polls together.
@@ -278,8 +364,50 @@ async fn story(address: SocketAddr, short: Duration) -> Kept {
     kept
 }
 
+/// Very many requests that come in a few bytes: segments of equal frames, compressed.
+async fn flood(address: SocketAddr, short: Duration) -> Kept {
+    let mut client = loop {
+        match Client::connect(address).await {
+            Ok(client) => break client,
+            Err(_) => runtime::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    for text in tables(1) {
+        client.ask(&text).await.expect("the node answers");
+    }
+    let mut sender = Client::connect_with_lz4(address).await.expect("the node answers");
+    let request = query_of_version_5(1, "INSERT INTO ks.w (k, c, v) VALUES (1, 1, 1)");
+    let mut segments = Vec::new();
+    cql_protocol::encode_segments(&request.repeat(FLOOD_REQUESTS), true, &mut segments);
+    assert!(
+        segments.len() < 16 << 10,
+        "one read of the socket: {} bytes",
+        segments.len()
+    );
+    drop(runtime::sim::measured_polls(NODE));
+    sender.send(segments).await.expect("the node listens");
+    runtime::sleep(Duration::from_secs(1)).await;
+    let answer = client.ask("SELECT v FROM ks.w").await.expect("the node answers");
+    assert!(
+        matches!(&answer, Answer::Rows(rows, _) if rows.len() == 1),
+        "it wrote: {answer:?}"
+    );
+    let polls = runtime::sim::measured_polls(NODE);
+    too_long(&polls, short)
+        .map(|long| (("many requests", NODE), long))
+        .into_iter()
+        .collect()
+}
+
 /// Plays the story with a node of so many shards.
 fn play(shards: u32, seed: u64) -> Kept {
+    play_with(shards, seed, |address, short| Box::pin(story(address, short)))
+}
+
+/// What a client does with the node at an address, and what of it kept a shard.
+type Told = fn(SocketAddr, Duration) -> Pin<Box<dyn Future<Output = Kept>>>;
+
+fn play_with(shards: u32, seed: u64, story: Told) -> Kept {
     let short = calibrated();
     let setup = Setup {
         shards,
@@ -303,6 +431,11 @@ fn play(shards: u32, seed: u64) -> Kept {
     machines.sim.run_until_ended(clients, Duration::from_mins(30));
     let kept = told.take();
     kept.unwrap_or_else(|| panic!("the story did not come to its end: {:?}", machines.failure()))
+}
+
+#[test]
+fn no_connection_keeps_its_shard_however_many_requests_it_sends_at_once() {
+    check(|| play_with(1, 1, |address, short| Box::pin(flood(address, short))));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Which rows of a partition a plan is about.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use mutation::{Bound, ClusteringSlice};
@@ -7,7 +8,8 @@ use schema::{Column, Table, pad_with_nulls, push_component};
 use stdx::{LongVec, preempt};
 use types::TupleIter;
 
-use super::partition::check_combinations;
+use super::combinations::{Size, check_bytes, combine};
+use super::partition::key_too_long;
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError};
 
 /// Alternatives for the next one or several columns of the prefix.
@@ -34,6 +36,35 @@ impl Choice {
         match self {
             Self::One(_) | Self::Many(_) => 1,
             Self::Tuples { columns, .. } | Self::TupleValues(_, columns) => *columns,
+        }
+    }
+
+    /// The serialised values of its columns, in the order they were given.
+    fn alternatives(&self, columns: &[&Column], ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
+        match self {
+            Self::One(operand) => {
+                let mut part = Vec::new();
+                push_operand(&mut part, operand, ctx, &columns[0].name)?;
+                Ok(vec![part])
+            }
+            Self::Many(operand) => {
+                let part = |value: Cow<'_, [u8]>| {
+                    check_length(&value)?;
+                    let mut part = Vec::new();
+                    push_component(&mut part, &value);
+                    Ok(part)
+                };
+                preempt::try_collect(operand.eval(ctx)?.into_iter().map(part))
+            }
+            Self::Tuples { alternatives, .. } => {
+                let is_alternative = alternatives.len() > 1;
+                let part = |tuple: &Vec<Operand>| tuple_prefix(tuple, columns, is_alternative, ctx);
+                preempt::try_collect(alternatives.iter().map(part))
+            }
+            Self::TupleValues(operand, _) => {
+                let part = |value: Cow<'_, [u8]>| split_tuple(&value, columns);
+                preempt::try_collect(operand.eval(ctx)?.into_iter().map(part))
+            }
         }
     }
 }
@@ -110,17 +141,29 @@ fn tuple_prefix(
     Ok(prefix)
 }
 
+/// The serialised values of the columns, which one value has as a tuple.
+fn split_tuple(value: &[u8], columns: &[&Column]) -> Result<Vec<u8>, PlanError> {
+    let mut part = Vec::new();
+    for (column, value) in columns.iter().zip(TupleIter::new(value)) {
+        let Ok(Some(value)) = value else {
+            return Err(PlanError::invalid(format!(
+                "Invalid null value in condition for column {}",
+                column.name
+            )));
+        };
+        check_length(value)?;
+        push_component(&mut part, value);
+    }
+    Ok(part)
+}
+
 fn unset_field(i: usize) -> PlanError {
     PlanError::Invalid(format!("Invalid unset value for tuple field number {i}"))
 }
 
 fn check_length(value: &[u8]) -> Result<(), PlanError> {
     if value.len() > super::KEY_BYTES_MAX {
-        return Err(PlanError::invalid(format!(
-            "Key length of {} is longer than maximum of {}",
-            value.len(),
-            super::KEY_BYTES_MAX
-        )));
+        return Err(key_too_long(value.len()));
     }
     Ok(())
 }
@@ -317,6 +360,30 @@ impl ClusteringRestriction {
         })
     }
 
+    /// The memory that the rows take which it names by IN in several columns, or by IN before a range; 0 of others,
+    /// which take what their request does.
+    ///
+    /// # Errors
+    /// As [`ClusteringRestriction::slices`].
+    pub fn combination_bytes(&self, table: &Table, ctx: &BindContext<'_>) -> Result<usize, PlanError> {
+        if !self.has_alternatives() || self.prefix.len() < 2 && !self.has_bounds() {
+            return Ok(0);
+        }
+        let columns: Vec<&Column> = table.clustering().collect();
+        let (mut size, mut at) = (Size::EMPTY, 0);
+        for choice in &self.prefix {
+            let of = &columns[at..at + choice.columns()];
+            size = size.with(choice.alternatives(of, ctx)?.iter().map(Vec::len));
+            at += choice.columns();
+        }
+        for bound in self.lower.iter().chain(&self.upper) {
+            let values = bound_values(bound, &columns[at..], ctx)?;
+            size = size.with(std::iter::once(values.iter().map(Vec::len).sum()));
+        }
+        // Each is a prefix, and the start and the end of a slice.
+        Ok(3 * size.memory())
+    }
+
     /// How many columns the prefix fixes.
     pub fn prefix_columns(&self) -> usize {
         self.columns
@@ -330,6 +397,9 @@ impl ClusteringRestriction {
     /// The clustering keys of the rows that it names (see [`ClusteringRestriction::names_rows`]), each once.
     pub(crate) fn rows(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
         let mut rows = self.prefixes(table, ctx)?;
+        // Of compact storage: a null has two bytes.
+        let nulls = table.clustering_order.len().saturating_sub(self.columns);
+        check_bytes(rows.len().saturating_mul(2 * nulls))?;
         for row in &mut rows {
             preempt::point();
             pad_with_nulls(row, self.columns, &table.clustering_order);
@@ -343,61 +413,9 @@ impl ClusteringRestriction {
         let mut prefixes: Vec<Vec<u8>> = vec![Vec::new()];
         let mut at = 0;
         for choice in &self.prefix {
-            let mut alternatives: Vec<Vec<u8>> = Vec::new();
-            match choice {
-                Choice::One(operand) => {
-                    let mut part = Vec::new();
-                    push_operand(&mut part, operand, ctx, &columns[at].name)?;
-                    alternatives.push(part);
-                    at += 1;
-                }
-                Choice::Many(operand) => {
-                    for v in operand.eval(ctx)? {
-                        preempt::point();
-                        check_length(&v)?;
-                        let mut part = Vec::new();
-                        push_component(&mut part, &v);
-                        preempt::push(&mut alternatives, part);
-                    }
-                    at += 1;
-                }
-                Choice::Tuples {
-                    columns: n,
-                    alternatives: tuples,
-                } => {
-                    let of = &columns[at..at + n];
-                    for tuple in tuples {
-                        preempt::point();
-                        preempt::push(&mut alternatives, tuple_prefix(tuple, of, tuples.len() > 1, ctx)?);
-                    }
-                    at += n;
-                }
-                Choice::TupleValues(operand, n) => {
-                    for v in operand.eval(ctx)? {
-                        preempt::point();
-                        let mut part = Vec::new();
-                        for (i, value) in TupleIter::new(&v).take(*n).enumerate() {
-                            let Ok(Some(value)) = value else {
-                                return Err(PlanError::invalid(format!(
-                                    "Invalid null value in condition for column {}",
-                                    columns[at + i].name
-                                )));
-                            };
-                            check_length(value)?;
-                            push_component(&mut part, value);
-                        }
-                        preempt::push(&mut alternatives, part);
-                    }
-                    at += n;
-                }
-            }
-            check_combinations(prefixes.len(), alternatives.len())?;
-            let longer = prefixes
-                .iter()
-                .flat_map(|p| alternatives.iter().map(move |a| [&p[..], &a[..]].concat()));
-            let longer = preempt::collect(longer);
-            preempt::drop_each(std::mem::replace(&mut prefixes, longer));
-            preempt::drop_each(alternatives);
+            let of = &columns[at..at + choice.columns()];
+            prefixes = combine(prefixes, choice.alternatives(of, ctx)?)?;
+            at += choice.columns();
             // IN () names no row, whatever the columns after it are compared with.
             if prefixes.is_empty() {
                 break;
@@ -415,6 +433,9 @@ impl ClusteringRestriction {
     }
 
     /// The slices that it means in this execution: sorted, disjoint, none of them empty.
+    ///
+    /// # Errors
+    /// When a value is null or unset, and when the slices are too many or too long.
     pub fn slices(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<ClusteringSlice>, PlanError> {
         let order = &table.clustering_order;
         let columns: Vec<&Column> = table.clustering().skip(self.columns).collect();
@@ -428,7 +449,7 @@ impl ClusteringRestriction {
             .as_ref()
             .map(|b| bound_values(b, &columns, ctx))
             .transpose()?;
-        let mut slices = Vec::new();
+        let (mut slices, mut bytes) = (Vec::new(), 0);
         for prefix in self.prefixes(table, ctx)? {
             preempt::point();
             let all = vec![ClusteringSlice::exactly(&prefix)];
@@ -442,6 +463,7 @@ impl ClusteringRestriction {
             };
             for a in &above {
                 for b in &below {
+                    preempt::point();
                     let start = if a.start.compare(order, &b.start) == Ordering::Less {
                         &b.start
                     } else {
@@ -457,6 +479,9 @@ impl ClusteringRestriction {
                         end: end.clone(),
                     };
                     if !slice.is_empty(order) {
+                        bytes += slice.start.prefix.len() + slice.end.prefix.len();
+                        // A start and an end for each.
+                        check_bytes(bytes / 2)?;
                         preempt::push(&mut slices, slice);
                     }
                 }

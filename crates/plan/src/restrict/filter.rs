@@ -8,7 +8,7 @@ use types::analyzer::Analyzer;
 use types::like::is_like;
 use types::{CollectionIter, Comparator, CqlType, MapIter};
 
-use super::Comparison;
+use super::{Comparison, check_pattern};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
 /// One condition on one column. Null on either side is not true.
@@ -242,9 +242,12 @@ impl Filter {
         };
         match &self.test {
             Test::Compare(_, operand, _)
-            | Test::Like(operand)
             | Test::Contains { element: operand, .. }
             | Test::ContainsKey { key: operand, .. } => check(operand, "value"),
+            Test::Like(pattern) => {
+                check(pattern, "value")?;
+                check_pattern(&value(pattern, ctx)?)
+            }
             // [`Filter::alternatives`] checks them.
             Test::In { .. } => Ok(()),
             Test::NotNull => Ok(()),
@@ -311,11 +314,19 @@ impl Filter {
                 let has = match of {
                     CqlType::Map(_, v) => {
                         let c = v.comparator();
-                        MapIter::new(have).is_ok_and(|m| m.flatten().any(|(_, v)| c.compare(v, &want).is_eq()))
+                        MapIter::new(have).is_ok_and(|m| {
+                            m.flatten()
+                                .inspect(|_| preempt::point())
+                                .any(|(_, v)| c.compare(v, &want).is_eq())
+                        })
                     }
                     CqlType::List(e) | CqlType::Set(e) => {
                         let c = e.comparator();
-                        CollectionIter::new(have).is_ok_and(|l| l.flatten().any(|v| c.compare(v, &want).is_eq()))
+                        CollectionIter::new(have).is_ok_and(|l| {
+                            l.flatten()
+                                .inspect(|_| preempt::point())
+                                .any(|v| c.compare(v, &want).is_eq())
+                        })
                     }
                     _ => false,
                 };
@@ -327,7 +338,11 @@ impl Filter {
                     return Ok(false);
                 };
                 let c = k.comparator();
-                let has = MapIter::new(have).is_ok_and(|m| m.flatten().any(|(k, _)| c.compare(k, &want).is_eq()));
+                let has = MapIter::new(have).is_ok_and(|m| {
+                    m.flatten()
+                        .inspect(|_| preempt::point())
+                        .any(|(k, _)| c.compare(k, &want).is_eq())
+                });
                 has != *is_negated
             }
             Test::Element {
@@ -342,6 +357,7 @@ impl Filter {
                 let (k, v) = (k.comparator(), v.comparator());
                 MapIter::new(have).is_ok_and(|m| {
                     m.flatten()
+                        .inspect(|_| preempt::point())
                         .any(|(a, b)| k.compare(a, &key).is_eq() && v.compare(b, &want).is_eq())
                 })
             }

@@ -1,6 +1,7 @@
 //! Which partitions, which rows of them, and what is checked row by row.
 
 mod clustering;
+mod combinations;
 mod filter;
 mod indexed;
 mod nulls;
@@ -9,6 +10,7 @@ mod partition;
 use std::cmp::Ordering;
 
 use schema::Table;
+use types::like::PATTERN_BYTES_MAX;
 
 use crate::PlanError;
 
@@ -20,6 +22,16 @@ pub use partition::{
     KEY_BYTES_MAX, KeyMarkers, PartitionRestriction, Partitions, TokenBound, partition_key_bytes,
     validate_partition_key,
 };
+
+/// Refuses a pattern of LIKE that takes too long to be searched.
+pub(crate) fn check_pattern(pattern: &[u8]) -> Result<(), PlanError> {
+    match pattern.len() {
+        0..=PATTERN_BYTES_MAX => Ok(()),
+        bytes => Err(PlanError::invalid(format!(
+            "The pattern of LIKE has {bytes} bytes, and at most {PATTERN_BYTES_MAX} are allowed"
+        ))),
+    }
+}
 
 /// What a plan reads of its table.
 #[derive(Clone, Debug)]

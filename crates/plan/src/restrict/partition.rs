@@ -1,18 +1,15 @@
 //! Which partitions a plan is about.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 
-use schema::Table;
+use schema::{Column, Table};
 use smallvec::SmallVec;
 use stdx::preempt;
+use types::Token;
 use types::token::token_of;
-use types::{Comparator, Token};
 
+use super::combinations::{Size, combine};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError};
-
-/// So many combinations of the values of several columns may be named by IN.
-const COMBINATIONS_MAX: usize = 100_000;
 
 /// The longest partition key, in bytes.
 pub const KEY_BYTES_MAX: usize = 65_535;
@@ -114,6 +111,23 @@ impl PartitionRestriction {
         }
     }
 
+    /// The memory that the partitions take which it names by IN in several columns; 0 of others, which take what their
+    /// request does.
+    ///
+    /// # Errors
+    /// As [`InOperand::eval`].
+    pub fn combination_bytes(&self, ctx: &BindContext<'_>) -> Result<usize, PlanError> {
+        match self {
+            Self::Keys(columns) | Self::KeysWithin { keys: columns, .. } if columns.len() > 1 => {
+                let size = columns.iter().try_fold(Size::EMPTY, |size, column| {
+                    Ok::<_, PlanError>(size.with(column.eval(ctx)?.iter().map(|value| value.len())))
+                })?;
+                Ok(size.memory())
+            }
+            _ => Ok(0),
+        }
+    }
+
     /// The marker that each partition key column is compared with, when each has one: drivers compute tokens from them.
     pub fn key_markers(&self) -> KeyMarkers {
         let marker = |operand: &Operand| match operand {
@@ -160,79 +174,54 @@ impl PartitionRestriction {
     }
 }
 
-/// Refuses so many combinations of the values of several columns that a statement of some kilobytes would take
-/// gigabytes.
-pub(super) fn check_combinations(so_far: usize, values: usize) -> Result<(), PlanError> {
-    let count = so_far.saturating_mul(values);
-    if so_far > 1 && values > 1 && count > COMBINATIONS_MAX {
-        return Err(PlanError::invalid(format!(
-            "The IN relations name {count} combinations of values or more, and at most {COMBINATIONS_MAX} are allowed"
-        )));
-    }
-    Ok(())
-}
-
 /// The partitions of each combination of the columns' alternatives, each once, in the order of their values.
 fn product_of_keys(
     table: &Table,
     operands: &[InOperand],
     ctx: &BindContext<'_>,
 ) -> Result<Vec<(Token, Vec<u8>)>, PlanError> {
-    if let [operand] = operands {
-        return keys_of_column(table, operand, ctx);
+    let mut keys = vec![Vec::new()];
+    for (operand, column) in operands.iter().zip(table.partition_key()) {
+        let part = |value: Cow<'_, [u8]>| match operands {
+            [_] => Ok(value.into_owned()),
+            _ => component(&value),
+        };
+        let parts = preempt::try_collect(sorted_values(operand, column, ctx)?.into_iter().map(part))?;
+        // Of values that are in order, the combinations are.
+        keys = combine(keys, parts)?;
     }
-    let mut products: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
-    for operand in operands {
-        let values = operand.eval(ctx)?;
-        check_combinations(products.len(), values.len())?;
-        products = products
-            .into_iter()
-            .flat_map(|p| {
-                values.iter().map(move |v| {
-                    let mut p = p.clone();
-                    p.push(v.clone());
-                    p
-                })
-            })
-            .collect();
-    }
-    let comparators: Vec<Comparator> = table.partition_key().map(|c| c.cql_type.comparator()).collect();
-    products.sort_by(|a, b| {
-        let parts = comparators.iter().zip(a.iter().zip(b));
-        parts
-            .map(|(c, (a, b))| c.compare(a, b))
-            .find(|o| o.is_ne())
-            .unwrap_or(Ordering::Equal)
-    });
-    products.dedup();
-    let mut keys = Vec::with_capacity(products.len());
-    for parts in products {
-        let mut key = Vec::new();
-        put_key(&mut key, parts.iter().map(|p| &**p), parts.len());
-        validate_partition_key(table, &key, parts.iter().map(|p| &**p))?;
-        keys.push((token_of(&key), key));
-    }
-    Ok(keys)
+    let key = |key: Vec<u8>| {
+        validate_partition_key(table, &key, std::iter::empty())?;
+        Ok((token_of(&key), key))
+    };
+    preempt::try_collect(keys.into_iter().map(key))
 }
 
-/// The partitions of the alternatives of a key of one column. Clients may name very many of them.
-fn keys_of_column(
-    table: &Table,
-    operand: &InOperand,
-    ctx: &BindContext<'_>,
-) -> Result<Vec<(Token, Vec<u8>)>, PlanError> {
+/// The alternatives of a column, each once, in their order. Clients may name very many of them.
+fn sorted_values<'v>(
+    operand: &'v InOperand,
+    column: &Column,
+    ctx: &BindContext<'v>,
+) -> Result<Vec<Cow<'v, [u8]>>, PlanError> {
     let mut values = operand.eval(ctx)?;
-    if let Some(column) = table.partition_key().next() {
-        let comparator = column.cql_type.comparator();
-        preempt::sort_by(&mut values, |a, b| comparator.compare(a, b));
-    }
-    values.dedup();
-    let key = |value: Cow<'_, [u8]>| {
+    let comparator = column.cql_type.comparator();
+    // Equal values may be written in several ways (1.0 and 1.00), and name partitions of their own.
+    preempt::sort_by(&mut values, |a, b| comparator.compare(a, b).then_with(|| a.cmp(b)));
+    values.dedup_by(|a, b| {
         preempt::point();
-        validate_partition_key(table, &value, std::iter::once(&*value))?;
-        Ok((token_of(&value), value.into_owned()))
-    };
-    values.into_iter().map(key).collect()
+        a == b
+    });
+    Ok(values)
+}
+
+/// A value as a component of a serialised key of several columns.
+fn component(value: &[u8]) -> Result<Vec<u8>, PlanError> {
+    if value.len() > KEY_BYTES_MAX {
+        return Err(key_too_long(value.len()));
+    }
+    let mut component = Vec::with_capacity(value.len() + 3);
+    put_component(&mut component, value);
+    Ok(component)
 }
 
 /// The tokens between two bounds, both included; `None` when there are none.
@@ -274,12 +263,16 @@ fn put_key<'k>(out: &mut Vec<u8>, parts: impl Iterator<Item = &'k [u8]>, count: 
             out.extend_from_slice(part);
             return;
         }
-        // A component that is too long is refused by the check of the whole key.
-        let len = u16::try_from(part.len()).unwrap_or(u16::MAX);
-        out.extend_from_slice(&len.to_be_bytes());
-        out.extend_from_slice(part);
-        out.push(0);
+        put_component(out, part);
     }
+}
+
+fn put_component(out: &mut Vec<u8>, part: &[u8]) {
+    // A component that is too long is refused by the check of the whole key.
+    let len = u16::try_from(part.len()).unwrap_or(u16::MAX);
+    out.extend_from_slice(&len.to_be_bytes());
+    out.extend_from_slice(part);
+    out.push(0);
 }
 
 /// Appends the serialised partition key: the value itself, or for a composite key each component as u16 length, bytes
@@ -338,10 +331,14 @@ pub fn validate_partition_key<'k>(
         return Err(PlanError::invalid("Key may not be empty"));
     }
     if key.len() > KEY_BYTES_MAX || parts.any(|p| p.len() > KEY_BYTES_MAX) {
-        return Err(PlanError::invalid(format!(
-            "Key length of {} is longer than maximum of {KEY_BYTES_MAX}",
-            key.len()
-        )));
+        return Err(key_too_long(key.len()));
     }
     Ok(())
+}
+
+/// The error of a key, or of a part of one, that is too long to be stored.
+pub(super) fn key_too_long(bytes: usize) -> PlanError {
+    PlanError::invalid(format!(
+        "Key length of {bytes} is longer than maximum of {KEY_BYTES_MAX}"
+    ))
 }

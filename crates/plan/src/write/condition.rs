@@ -19,7 +19,7 @@ use types::like::is_like;
 use types::{CollectionIter, Comparator, CqlType, MapIter, TupleIter};
 
 use crate::operand::{elements_with_nulls, is_as_null};
-use crate::restrict::{Comparison, NullRule, no_column};
+use crate::restrict::{Comparison, NullRule, check_pattern, no_column};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
 /// What must hold of the rows before they are written.
@@ -299,7 +299,11 @@ impl ColumnCondition {
             }
             Test::Contains(operand) => not_null(operand, "CONTAINS")?,
             Test::ContainsKey(operand) => not_null(operand, "CONTAINS KEY")?,
-            Test::Like(operand) => not_null(operand, "LIKE")?,
+            Test::Like(operand) => {
+                let wanted = not_null(operand, "LIKE")?;
+                wanted.iter().flatten().try_for_each(|pattern| check_pattern(pattern))?;
+                wanted
+            }
             Test::In(operand, cql_type) | Test::NotIn(operand, cql_type) => alternatives(operand, cql_type, ctx)?,
         };
         Ok(BoundCondition {
@@ -341,16 +345,16 @@ fn alternatives(
             };
             let mut elements = elements_with_nulls(bytes)?;
             for element in &mut elements {
+                preempt::point();
                 *element = element.filter(|element| !is_as_null(cql_type, element));
             }
             for element in elements.iter().flatten() {
+                preempt::point();
                 let valid = cql_type.validate(element);
                 valid.map_err(|e| PlanError::Invalid(e.to_string()))?;
             }
-            Ok(elements
-                .into_iter()
-                .map(|element| element.map(<[u8]>::to_vec))
-                .collect())
+            let owned = |element: Option<&[u8]>| element.map(<[u8]>::to_vec);
+            Ok(preempt::collect(elements.into_iter().map(owned)))
         }
         InOperand::List { .. } => invalid("IN takes a list of values or one marker"),
     }
@@ -415,7 +419,10 @@ impl BoundCondition {
         let Some(Some(wanted)) = self.wanted.first() else {
             return false;
         };
-        let same = |v: &[u8]| c.comparator.compare(v, wanted).is_eq();
+        let same = |v: &[u8]| {
+            preempt::point();
+            c.comparator.compare(v, wanted).is_eq()
+        };
         if !c.is_map {
             return CollectionIter::new(collection).is_ok_and(|mut i| i.any(|e| e.is_ok_and(same)));
         }
@@ -430,6 +437,9 @@ impl BoundCondition {
 
     fn entry<'r>(&self, map: &'r [u8], comparator: &Comparator) -> Option<&'r [u8]> {
         let mut pairs = MapIter::new(map).ok()?.flatten();
-        pairs.find_map(|(k, v)| comparator.compare(k, &self.key).is_eq().then_some(v))
+        pairs.find_map(|(k, v)| {
+            preempt::point();
+            comparator.compare(k, &self.key).is_eq().then_some(v)
+        })
     }
 }

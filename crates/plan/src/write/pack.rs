@@ -23,7 +23,7 @@ const EXPIRY_MAX: i64 = i32::MAX as i64 - 1;
 const ROWS_MAX: u64 = 1_000_000;
 
 /// The most bytes that a statement may pack for several rows or partitions: IN has one value packed for each of them.
-const WRITE_BYTES_MAX: usize = 256 << 20;
+pub(super) const WRITE_BYTES_MAX: usize = 256 << 20;
 
 /// Refuses a statement that multiplies its values to more than [`WRITE_BYTES_MAX`].
 ///

@@ -2,8 +2,12 @@
 
 use schema::Column;
 
+use super::pack::WRITE_BYTES_MAX;
 use super::{Change, Target, WritePlan};
 use crate::{BindContext, Evaluated, PlanError};
+
+/// What a row takes besides the values that the statement gives it.
+const ROW_BYTES: usize = 32;
 
 /// A value that a write gives a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +114,40 @@ impl WritePlan {
     pub fn changed_columns(&self) -> impl Iterator<Item = &Column> {
         let changes = self.statics.iter().chain(&self.regulars);
         changes.map(|change| &self.table.columns[change.column])
+    }
+
+    /// The memory that it takes besides its values to pack them for each partition and row that its IN relations name;
+    /// 0 where these name one.
+    ///
+    /// # Errors
+    /// When a value is null or unset.
+    pub fn multiplied_bytes(&self, ctx: &BindContext<'_>) -> Result<usize, PlanError> {
+        if !self.has_alternatives() {
+            return Ok(0);
+        }
+        let rows = match &self.target {
+            Target::Rows(rows) | Target::Range(rows) | Target::WholeRows(rows) => {
+                rows.combination_bytes(&self.table, ctx)?
+            }
+            Target::Row(_) | Target::Partition | Target::Statics => 0,
+        };
+        let named = self.partition.combination_bytes(ctx)? + rows;
+        let (partitions, rows) = self.products(ctx)?;
+        let mut bytes_of_row = ROW_BYTES;
+        self.each_value(ctx, |_, value| {
+            let (WrittenValue::Whole(value) | WrittenValue::Element(value)) = value;
+            bytes_of_row += value.len();
+            Ok::<_, PlanError>(())
+        })?;
+        for change in self.statics.iter().chain(&self.regulars) {
+            if let Change::Remove(elements) = &change.change
+                && let Evaluated::Value(elements) = elements.eval(ctx)?
+            {
+                bytes_of_row += elements.len();
+            }
+        }
+        let rows = usize::try_from(partitions.saturating_mul(rows)).unwrap_or(usize::MAX);
+        Ok(named + rows.saturating_mul(bytes_of_row).min(WRITE_BYTES_MAX))
     }
 
     /// How many partitions it names by IN in this execution, and how many prefixes of clustering keys in each.

@@ -24,21 +24,8 @@ use super::columns::set_columns;
 use super::groups::{Found, GroupPart, is_one_group};
 use super::paging_state::{PagingState, Position, statement_hash};
 use super::patience::Patience;
-use super::read::Page;
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
-
-impl<S> Page<S> {
-    /// Of a read of one row: the last page.
-    pub(super) const fn of_point(rows: u32, sink: S) -> Self {
-        Self {
-            rows,
-            sink,
-            paging_state: None,
-            warnings: Vec::new(),
-        }
-    }
-}
 
 /// How much a client wants at once.
 #[derive(Clone, Debug, Default)]
@@ -111,6 +98,8 @@ pub struct Consumer<S> {
     patience: Option<Patience>,
     /// The room of what it holds.
     reservation: Option<Arc<Reservation>>,
+    /// Bytes of the partitions and slices that the statement names by IN.
+    named_bytes: usize,
     /// How many rows one step of the read takes.
     rows_at_once: usize,
     /// Blocks since the patience was asked.
@@ -240,6 +229,7 @@ impl<S: RowSink> Consumer<S> {
             rows_at_once: rows_at_once(plan),
             patience: None,
             reservation: None,
+            named_bytes: 0,
             blocks: 0,
             met: (0, 0),
             tombstones: TombstoneCount::UNLIMITED,
@@ -352,10 +342,19 @@ impl<S: RowSink> Consumer<S> {
         Some(reservation)
     }
 
-    /// Bytes of the result and of what becomes a part of it.
+    /// Bytes of the result, of what becomes a part of it, and of what the statement names.
     fn held_bytes(&self) -> usize {
         let sorted = self.sorted.as_ref().map_or(0, |kept| kept.values.bytes());
-        self.out.bytes() + sorted + self.group_bytes
+        self.out.bytes() + sorted + self.group_bytes + self.named_bytes
+    }
+
+    /// Waits for the memory of partitions and slices that the statement names by IN, before they are built.
+    pub(super) async fn hold_named(&mut self, bytes: usize) -> Result<(), QueryError> {
+        self.named_bytes += bytes;
+        match &self.reservation {
+            Some(reservation) if bytes > 0 => Ok(reservation.hold(self.held_bytes()).await?),
+            _ => Ok(()),
+        }
     }
 
     /// When the client gives up, if the statement says so.

@@ -44,6 +44,18 @@ pub struct Page<S> {
     pub warnings: Vec<String>,
 }
 
+impl<S> Page<S> {
+    /// Of a read of one row: the last page.
+    pub(super) const fn of_point(rows: u32, sink: S) -> Self {
+        Self {
+            rows,
+            sink,
+            paging_state: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// The part of a read that one shard does.
 #[derive(Debug)]
 pub(super) enum Part {
@@ -201,6 +213,7 @@ impl Engine {
         let level = request.level;
         if let Some(limit) = select.table.options.rate_limits.reads
             && !request.is_serial
+            && run.with(|ctx| select.restrictions.partition.product(ctx))? == 1
             && let Partitions::Keys(keys) =
                 run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?
             && let [(token, _)] = &keys[..]
@@ -267,7 +280,7 @@ impl Engine {
         if system_tables::kind(&select.table.keyspace).is_none() {
             consumer.limit_tombstones(select, self.page_limits.get(), request.takes_empty_pages);
         }
-        let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
+        let partitions = named_partitions(select, run, &mut consumer).await?;
         // A request to aggregate elsewhere has room for one moment, and functions need the wall clock.
         if let Partitions::Tokens(from, to) = partitions
             && run.now_in_seconds.is_none()
@@ -823,6 +836,21 @@ pub(super) fn partition_left(
         slices: slices_left(select, run, consumer, key)?,
         reversed: select.reversed,
     })
+}
+
+/// The partitions that the statement names, once there is memory for them and for the slices of rows.
+async fn named_partitions(
+    select: &SelectPlan,
+    run: &Execution,
+    consumer: &mut Consumer<impl RowSink>,
+) -> Result<Partitions, QueryError> {
+    let (partition, clustering) = (&select.restrictions.partition, &select.restrictions.clustering);
+    let bytes = run.with(|ctx| partition.combination_bytes(ctx))?;
+    consumer.hold_named(bytes).await?;
+    let partitions = run.with(|ctx| partition.partitions(&select.table, ctx))?;
+    let bytes = run.with(|ctx| clustering.combination_bytes(&select.table, ctx))?;
+    consumer.hold_named(bytes).await?;
+    Ok(partitions)
 }
 
 pub(super) fn slices_left(

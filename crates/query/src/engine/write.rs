@@ -77,6 +77,19 @@ impl Lists {
     }
 }
 
+/// Waits for the memory of so many bytes that a write packs for the rows that its IN relations name.
+async fn hold_packed(request: &Request, bytes: usize) -> Result<(), QueryError> {
+    let Some(reservation) = request.reservation.as_ref().filter(|_| bytes > 0) else {
+        return Ok(());
+    };
+    reservation.hold(bytes).await.map_err(|_| {
+        QueryError::Overloaded(format!(
+            "The rows that the IN relations of the write name have {bytes} bytes or more, and the node has no room for \
+             them: results that are being made, or that clients do not read, have it all"
+        ))
+    })
+}
+
 /// When the client of a batch gives up: as the batch says, else as the most hurried of its statements says.
 pub(super) fn deadline_of_all<'p>(
     writes: impl Iterator<Item = (&'p WritePlan, &'p Execution)>,
@@ -160,7 +173,9 @@ impl Engine {
         let deadline = Deadline::after(run.with(|ctx| plan.own_timeout(ctx))?);
         let dated = self.coordinator.writes.date(request.level, deadline);
         let mut mutations = Mutations::new();
-        self.pack(plan, run, request, (None, &dated), &mut mutations).await?;
+        let mut multiplied = 0;
+        self.pack(plan, run, request, (None, &dated), (&mut mutations, &mut multiplied))
+            .await?;
         if plan.counts() {
             return self.add(mutations, &dated).await;
         }
@@ -244,9 +259,11 @@ impl Engine {
             .or(request.timestamp)
             .unwrap_or_else(|| self.clock.timestamp(dated.now_us()));
         let (mut mutations, mut additions) = (Mutations::new(), Mutations::new());
+        let mut multiplied = 0;
         for (plan, run) in writes.iter().zip(runs) {
             let out = if plan.counts() { &mut additions } else { &mut mutations };
-            self.pack(plan, run, request, (Some(timestamp), &dated), out).await?;
+            self.pack(plan, run, request, (Some(timestamp), &dated), (out, &mut multiplied))
+                .await?;
         }
         let warnings = self.check_batch(writes, mutations.iter().chain(&additions), kind)?;
         let write_kind = match kind {
@@ -288,15 +305,23 @@ impl Engine {
         Ok(warnings)
     }
 
+    /// Packs a statement after those before it. `multiplied` are the bytes that they and this one have because their
+    /// IN relations name several rows.
     async fn pack(
         self: &Rc<Self>,
         plan: &WritePlan,
         run: &Execution,
         request: &Request,
         (timestamp, dated): (Option<i64>, &Dated),
-        out: &mut Mutations,
+        (out, multiplied): (&mut Mutations, &mut usize),
     ) -> Result<(), QueryError> {
         let now_us = dated.now_us();
+        let more = run.with_at(now_us, |ctx| plan.multiplied_bytes(ctx))?;
+        if more > 0 {
+            *multiplied += more;
+            check_write_bytes(*multiplied)?;
+            hold_packed(request, *multiplied).await?;
+        }
         let keys = run.with_at(now_us, |ctx| plan.keys(ctx))?;
         let timestamp = match run
             .with_at(now_us, |ctx| plan.own_timestamp(ctx))?
@@ -331,6 +356,7 @@ impl Engine {
                     .reservation
                     .iter()
                     .for_each(|reservation| reservation.give_back());
+                hold_packed(request, *multiplied).await?;
             }
             if any {
                 out.push(Addressed::at(token, bytes).expect("it was packed just now"));

@@ -398,41 +398,77 @@ fn the_companion_of_a_suspended_computation_is_not_visible() {
     });
 }
 
+type Computation = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+/// Polls the computation once.
+async fn poll_once(computation: &mut Computation) {
+    std::future::poll_fn(|context| {
+        let _ = computation.as_mut().poll(context);
+        std::task::Poll::Ready(())
+    })
+    .await;
+}
+
 #[test]
-fn with_many_suspended_computations_further_ones_run_to_their_end() {
+fn with_many_suspended_computations_further_ones_wait_and_long_ones_leave_stacks_to_others() {
     on_every_backend(1, |_| async {
         let begun = Rc::new(Cell::new(0));
-        let computations: Vec<_> = (0..300)
-            .map(|_| {
-                let begun = Rc::clone(&begun);
-                let mut computation = Box::pin(runtime::preemptible(async move {
-                    begun.set(begun.get() + 1);
-                    count(1 << 17);
-                }));
-                async move {
-                    let mut is_pending = false;
-                    // One poll of each.
-                    std::future::poll_fn(|context| {
-                        is_pending = computation.as_mut().poll(context).is_pending();
-                        std::task::Poll::Ready(())
-                    })
-                    .await;
-                    (computation, is_pending)
-                }
-            })
-            .collect();
-        let mut suspended = Vec::new();
-        for computation in computations {
-            let (computation, is_pending) = computation.await;
-            if is_pending {
-                suspended.push(computation);
+        let computation = || {
+            let begun = Rc::clone(&begun);
+            async move {
+                begun.set(begun.get() + 1);
+                count(1 << 20);
             }
+        };
+        let mut computations: Vec<Computation> = Vec::new();
+        for _ in 0..150 {
+            computations.push(Box::pin(runtime::preemptible_long(computation())));
         }
-        assert_eq!(begun.get(), 300);
-        assert!(suspended.len() <= 128, "{} are suspended", suspended.len());
-        for computation in suspended {
+        for _ in 0..150 {
+            computations.push(Box::pin(runtime::preemptible(computation())));
+        }
+        let (long, others) = computations.split_at_mut(150);
+        for computation in long {
+            poll_once(computation).await;
+        }
+        assert_eq!(begun.get(), 96, "so many stacks are for long ones");
+        for computation in others {
+            poll_once(computation).await;
+        }
+        assert_eq!(begun.get(), 128, "and so many in all");
+        // Each of the rest begins when one of these has ended; what has not begun is dropped without a poll.
+        computations.truncate(1);
+        for computation in computations {
             computation.await;
         }
+    });
+}
+
+#[test]
+fn with_very_many_long_computations_none_keeps_the_shard() {
+    on_every_backend(1, |_| async {
+        let (turns, kept) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let others = Rc::clone(&turns);
+        let beside = runtime::spawn(async move {
+            loop {
+                others.set(others.get() + 1);
+                runtime::yield_now().await;
+            }
+        });
+        let compute = |_| {
+            let (turns, kept) = (Rc::clone(&turns), Rc::clone(&kept));
+            runtime::spawn(runtime::preemptible(async move {
+                let before = turns.get();
+                count(1 << 19);
+                kept.set(kept.get() + usize::from(turns.get() == before));
+            }))
+        };
+        let computations: Vec<_> = (0..300).map(compute).collect();
+        for computation in computations {
+            computation.await;
+        }
+        assert_eq!(kept.get(), 0, "so many ended in their first poll");
+        drop(beside);
     });
 }
 
