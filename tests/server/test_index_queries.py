@@ -163,3 +163,36 @@ def test_a_query_finds_by_indexes_what_it_finds_without(session, server, keyspac
     assert queries > 30
     for name in (with_indexes, without):
         session.execute(f"DROP TABLE {name}")
+
+
+SASI = "org.apache.cassandra.index.sasi.SASIIndex"
+NON_TOKENIZING = "'analyzer_class': 'org.apache.cassandra.index.sasi.analyzer.NonTokenizingAnalyzer'"
+
+
+@pytest.mark.ceto_only("Cassandra refuses LIKE beside SAI, and SASI unless it is enabled")
+def test_an_analyzer_makes_texts_equal_that_differ_in_case_form_or_marks(session, server, keyspace):
+    name = cql.unique("analyzed")
+    session.execute(f"CREATE TABLE {name} (k int PRIMARY KEY, a text, b text, plain text)")
+    options = "{'case_sensitive': 'false', 'normalize': 'true', 'ascii': 'true'}"
+    session.execute(f"CREATE INDEX ON {name} (a) USING 'sai' WITH OPTIONS = {options}")
+    options = f"{{{NON_TOKENIZING}, 'case_sensitive': 'false', 'mode': 'CONTAINS'}}"
+    session.execute(f"CREATE CUSTOM INDEX ON {name} (b) USING '{SASI}' WITH OPTIONS = {options}")
+    session.execute(f"CREATE INDEX ON {name} (plain) USING 'sai'")
+    texts = ["Zoë", "zoe", "ZOE\u0308", "zo", "Zoom"]
+    for k, text in enumerate(texts):
+        session.execute(f"INSERT INTO {name} (k, a, b, plain) VALUES (%s, %s, %s, %s)", (k, text, text, text))
+
+    def found(condition):
+        return {row.k for row in session.execute(f"SELECT k FROM {name} WHERE {condition}")}
+
+    for _ in range(2):
+        assert found("a = 'zOë'") == {0, 1, 2}
+        assert found("plain = 'zoe'") == {1}
+        assert found("plain = 'Zoe'") == set()
+        assert found("b = 'ZOE'") == {1}
+        assert found("b LIKE 'ZO%'") == {0, 1, 2, 3, 4}
+        assert found("b LIKE '%OM'") == {4}
+        assert found("plain LIKE 'Zo%'") == {0, 4}
+        assert found("a IN ('zoe', 'zo') ALLOW FILTERING") == {1, 3}
+        server.node.nodetool("flush", keyspace, name)
+    session.execute(f"DROP TABLE {name}")

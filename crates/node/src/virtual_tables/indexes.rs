@@ -1,12 +1,15 @@
 //! System tables about secondary indexes, in the columns of Cassandra 5.0.
 
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
 use query::Engine;
-use schema::{Index, IndexKind, IndexPart, Table};
+use schema::{Index, IndexId, IndexKind, IndexPart, Table, TableId};
 use system_tables::Builder;
 use types::CqlType;
 
-use super::facts::now;
 use super::measured::{Cell, Row, add};
+use crate::follow::on_all_shards;
 
 const INDEX_INFO: &str =
     "IndexInfo (table_name text, index_name text, value blob, PRIMARY KEY (table_name, index_name))";
@@ -14,22 +17,45 @@ const COLUMN_INDEXES: &str = "sai_column_indexes (keyspace_name text, index_name
      is_queryable boolean, is_string boolean, table_name text, PRIMARY KEY (keyspace_name, index_name))";
 
 pub(super) fn register(tables: &mut Builder) {
-    add(tables, "system", 1, INDEX_INFO, |_| now(of_indexes(info)));
+    add(tables, "system", 1, INDEX_INFO, |_| Box::pin(of_indexes(info)));
     add(tables, "system_views", 1, COLUMN_INDEXES, |_| {
-        now(of_indexes(column_index))
+        Box::pin(of_indexes(column_index))
     });
 }
 
-/// The rows of all indexes.
-fn of_indexes(row: impl Fn(&Table, &Index) -> Option<Row>) -> Vec<Row> {
+/// Indexes of tables.
+type Indexes = BTreeSet<(TableId, IndexId)>;
+
+/// The rows of all indexes, each of which is being built on this node or not.
+async fn of_indexes(row: impl Fn(&Table, &Index, bool) -> Option<Row>) -> Vec<Row> {
+    let of_shard = async |engine: Rc<Engine>| {
+        let mut building = Indexes::new();
+        for store in engine.coordinator.context.shard.stores() {
+            let table = store.table();
+            for index in &table.indexes {
+                let progress = store.index_progress(index.id);
+                if progress.indexed < progress.all {
+                    building.insert((table.id, index.id));
+                }
+            }
+        }
+        building
+    };
+    let building: Indexes = on_all_shards(of_shard).await.into_iter().flatten().collect();
     let schema = Engine::local().schema();
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    let rows = tables.flat_map(|table| table.indexes.iter().filter_map(|index| row(table, index)));
+    let rows = tables.flat_map(|table| {
+        let indexes = table.indexes.iter();
+        indexes.filter_map(|index| row(table, index, building.contains(&(table.id, index.id))))
+    });
     rows.collect()
 }
 
-/// Cassandra names the column with the keyspace `table_name`.
-fn info(table: &Table, index: &Index) -> Option<Row> {
+/// Those that are built. Cassandra names the column with the keyspace `table_name`.
+fn info(table: &Table, index: &Index, is_building: bool) -> Option<Row> {
+    if is_building {
+        return None;
+    }
     Some(vec![
         ("table_name", Cell::text(&*table.keyspace)),
         ("index_name", Cell::text(&*index.name)),
@@ -37,7 +63,7 @@ fn info(table: &Table, index: &Index) -> Option<Row> {
     ])
 }
 
-fn column_index(table: &Table, index: &Index) -> Option<Row> {
+fn column_index(table: &Table, index: &Index, is_building: bool) -> Option<Row> {
     if index.kind != IndexKind::Sai {
         return None;
     }
@@ -47,7 +73,7 @@ fn column_index(table: &Table, index: &Index) -> Option<Row> {
         ("index_name", Cell::text(&*index.name)),
         ("analyzer", Cell::text(analyzer)),
         ("column_name", Cell::text(&*index.column)),
-        ("is_building", Cell::Boolean(false)),
+        ("is_building", Cell::Boolean(is_building)),
         ("is_queryable", Cell::Boolean(true)),
         ("is_string", Cell::Boolean(is_string(table, index))),
         ("table_name", Cell::text(&*table.name)),
