@@ -54,7 +54,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hints::Hints;
-use replica::Shard;
+use replica::{QuarantineChange, Shard};
 use rpc::Rpc;
 use runtime::ShardId;
 use schema::TableId;
@@ -165,10 +165,22 @@ impl Coordinator {
     /// Begins to answer alone as the view says, and to follow what becomes of the tables' files.
     pub fn begin_alone(&self) {
         self.take_view(self.context.view());
-        self.context.shard.on_quarantine(Box::new(|table| {
-            drop(runtime::spawn(on_all_shards(move |coordinator, _| async move {
-                coordinator.context.look_for_quarantined(table).await
-            })));
+        let tombstones = Rc::downgrade(&self.tombstones);
+        self.context.shard.on_quarantine(Box::new(move |table, change| {
+            let is_missing = change == QuarantineChange::Missing;
+            if let Some(tombstones) = tombstones.upgrade().filter(|_| is_missing) {
+                tombstones.note_loss(table);
+            }
+            spawn(async move {
+                on_all_shards(
+                    move |coordinator, _| async move { coordinator.context.look_for_quarantined(table).await },
+                )
+                .await;
+                if is_missing {
+                    // The next report says the same, and logs what fails.
+                    let _ = Tombstones::report_loss().await;
+                }
+            });
         }));
     }
 

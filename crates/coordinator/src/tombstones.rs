@@ -17,6 +17,8 @@
 //!   nodes as having missed writes between its last durable report and its start.
 //! - A node that has lost its data or its log with a directory, as its operator accepted, reports that it missed all
 //!   writes until its start; one that has lost its hints and the ledger reports the same of all nodes.
+//! - A node that has lost an sstable, because it is damaged, reports the same of itself: when it is set aside, and at a
+//!   start that finds one whose loss is not accepted.
 //! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report.
 //!   A node that leaves and gives its data to others reports once more when it has ended all requests. The others wait
 //!   for that report, and count the node as a member until then; without it they add the span after some minutes.
@@ -38,14 +40,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hints::{CLOCK_MARGIN_SECONDS, Hints, HintsError, Ledger, Missed, Report, Spans};
-use replica::{TokenRange, TombstoneHold};
+use replica::{TableStore, TokenRange, TombstoneHold};
 use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{HostId, NodeNumber, NodeState, Replica, Tablet, WriteTargets};
 
 use crate::handoff::Handoff;
 use crate::message::Malformed;
-use crate::{ClusterView, Context, Coordinator, Forgotten, Verb, on_all_shards, spawn};
+use crate::{ClusterView, Context, Coordinator, Forgotten, Verb, on_all_shards, on_metadata_shard, spawn};
 
 /// How often a node makes its report durable and sends it.
 const REPORT_PERIOD: Duration = Duration::from_secs(20);
@@ -343,10 +345,68 @@ impl Tombstones {
                 missed.add(since, end_of_loss(now));
             }
         }
+        let lost = AcceptedLoss {
+            writes: lost.writes || self.lacks_sstables(),
+            ..lost
+        };
         count_lost(&mut ledger, &self.context.view(), lost, now);
         ledger.own.is_final = false;
         hints.save_ledger(&ledger).await.map_err(|e| e.to_string())?;
         *self.ledger.borrow_mut() = Some(ledger);
+        Ok(())
+    }
+
+    /// Whether a table here counts lost deletions: other replicas may have them, and it promises to keep them.
+    fn counts_losses(&self, store: &TableStore) -> bool {
+        let table = store.table();
+        table.options.late_write_seconds() > 0 && self.context.with_view(|view| view.route(table.id).is_some())
+    }
+
+    /// Whether an sstable is set aside whose loss is not accepted, of a table that counts losses.
+    fn lacks_sstables(&self) -> bool {
+        let stores = self.context.shard.stores();
+        stores
+            .iter()
+            .any(|store| !store.is_whole.get() && self.counts_losses(store))
+    }
+
+    /// Notes that this node may lack whatever was written to it until now: an sstable of a table was set aside. An
+    /// older one may still have what its deletions had hidden. The next report says so.
+    pub(crate) fn note_loss(&self, table: TableId) {
+        let store = self.context.shard.store(table);
+        let is_counted = store.is_some_and(|store| self.counts_losses(&store));
+        if let Some(hints) = self.hints.kept().filter(|_| is_counted) {
+            let me = self.context.view().with(|_, me| me);
+            hints.miss(
+                me,
+                i64::from(FIRST_SECOND) * 1_000_000,
+                runtime::wall_clock_us() + MARGIN_US,
+            );
+        }
+    }
+
+    /// Makes durable which losses the shards of this node have noted until now, and notifies the other nodes. Call this
+    /// before a loss is accepted: from then on this node answers reads without what it has lost.
+    ///
+    /// # Errors
+    /// When the ledger cannot be replaced.
+    pub async fn report_loss() -> Result<(), String> {
+        on_metadata_shard(|| async {
+            let tombstones = Rc::clone(&Coordinator::local().tombstones);
+            let is_begun = tombstones.ledger.borrow().is_some();
+            if is_begun {
+                tombstones.report_now().await
+            } else {
+                Ok(())
+            }
+        })
+        .await
+    }
+
+    async fn report_now(&self) -> Result<(), String> {
+        let report = self.renew_report().await.map_err(|e| e.to_string())?;
+        self.send_report(&report, REPORT_TIMEOUT).await;
+        self.share_holds().await;
         Ok(())
     }
 
@@ -550,10 +610,7 @@ impl Tombstones {
             let is_meant = |host: &HostId| target.is_none_or(|target| target == *host);
             ledger.own.missed.retain(|host, _| !is_meant(host));
         }
-        let report = self.renew_report().await.map_err(|e| e.to_string())?;
-        self.send_report(&report, REPORT_TIMEOUT).await;
-        self.share_holds().await;
-        Ok(())
+        self.report_now().await
     }
 }
 

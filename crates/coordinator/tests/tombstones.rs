@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{Cluster, SECOND, Shape, fill_log, insert, table};
 use commitlog::SyncMode;
-use coordinator::{AcceptedLoss, ClusterView, Handoff};
+use coordinator::{AcceptedLoss, ClusterView, Handoff, Tombstones};
 use hints::{Change, Order};
 use mutation::Mutation;
 use replica::{RepairedRange, TokenRange};
@@ -388,6 +388,90 @@ fn a_hint_reaches_a_replica_that_was_added_while_it_waited() {
 fn if_the_hint_went_to_its_target_alone_the_row_would_be_back_on_the_added_replica() {
     let _planted = Planted::new(Some(Bug::HintSkipsAddedReplica));
     assert!(is_back_on_an_added_replica(50, false));
+}
+
+/// How node 2 finds that the sstable with the deletion is damaged.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Finding {
+    Start,
+    Compaction,
+}
+
+/// Every replica has a row and its deletion, in two sstables. That with the deletion is damaged on node 2, and the
+/// operator accepts the loss. Whether the row is back when the others have purged what they may.
+fn is_back_after_damage(seed: u64, mode: Option<TombstoneGc>, finding: Finding) -> bool {
+    let mut cluster = with_a_row_of(seed, mode);
+    let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
+    assert_eq!(deleted, Ok(()));
+    cluster.on(
+        2,
+        |node| async move { node.shard.flush_all().await.expect("it flushes") },
+    );
+    // Longer than what counts as lost when a node is killed.
+    cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
+    let (id, dir) = (
+        cluster.id(2),
+        cluster
+            .local(2)
+            .shard
+            .store(table().id)
+            .expect("it is open")
+            .dir
+            .clone(),
+    );
+    let damaged = cluster.simulation.on_node(id, || {
+        let names = runtime::fs::read_dir(&dir).expect("the disk works").into_iter();
+        let data = names.map(|entry| entry.name).filter(|name| name.ends_with("Data.db"));
+        dir.join(data.max().expect("there are two sstables"))
+    });
+    let damaged = match finding {
+        Finding::Start => damaged.to_string_lossy().replace("Data.db", "Statistics.db").into(),
+        Finding::Compaction => damaged,
+    };
+    cluster.simulation.rot(id, &damaged).expect("the file is there");
+    match finding {
+        Finding::Start => {
+            cluster.kill(2);
+            cluster.start_again(2);
+            cluster.set_live(2, true);
+        }
+        Finding::Compaction => cluster.on(2, |node| async move {
+            node.coordinator.begin_alone();
+            drop(runtime::spawn(node.shard.clone().watch_damage()));
+            // It meets the damage.
+            let _ = node.shard.compact_all().await;
+        }),
+    }
+    cluster.simulation.run_for(SECOND);
+    let accepted = cluster.on(2, |node| async move {
+        let store = node.shard.store(table().id).expect("it is open");
+        assert!(!store.is_whole.get(), "the sstable is set aside");
+        Tombstones::report_loss().await.expect("the disk works");
+        node.shard.accept_loss(&store).await
+    });
+    assert_eq!(accepted.map(|names| names.len()), Ok(1));
+    cluster.simulation.run_for(60 * SECOND);
+    cluster.compact(&[0, 1]);
+    reads(&mut cluster, &[0, 1, 2], ALL).iter().any(|read| !read.is_empty())
+}
+
+const FINDINGS: [Finding; 2] = [Finding::Start, Finding::Compaction];
+
+#[test]
+fn a_deleted_row_does_not_come_back_when_the_sstable_with_its_deletion_is_lost() {
+    for mode in [None, Some(BY_REPAIR)] {
+        for (seed, finding) in (60..).zip(FINDINGS) {
+            assert!(!is_back_after_damage(seed, mode, finding), "{mode:?}, {finding:?}");
+        }
+    }
+}
+
+#[test]
+fn without_holding_deletions_for_a_lost_sstable_the_row_comes_back() {
+    let _planted = Planted::new(Some(Bug::ForgottenMiss));
+    for (seed, finding) in (60..).zip(FINDINGS) {
+        assert!(is_back_after_damage(seed, None, finding), "{finding:?}");
+    }
 }
 
 /// As a repair of all replicas would: all have what any had, and know up to which second.

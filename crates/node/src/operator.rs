@@ -27,6 +27,7 @@ use admin::operator::{
     Balance, ClientRoute, ClientRouteKey, Keyspace, Local, Metric, Node, NotChanged, Operator, Quarantined, Raft,
     Range, RepairedTable, Repairs, Selection, Snapshot, Started, State, Table, TabletRepair, Work,
 };
+use coordinator::Tombstones;
 use query::Engine;
 use replica::TableStore;
 use runtime::net::TcpListener;
@@ -187,6 +188,7 @@ fn selected(engine: &Engine, what: &Selection) -> Vec<Rc<TableStore>> {
 }
 
 async fn accept_quarantined(what: Selection) -> Result<(), String> {
+    Tombstones::report_loss().await?;
     let work = async move |engine: Rc<Engine>| {
         let mut result = Ok(());
         for store in selected(&engine, &what) {

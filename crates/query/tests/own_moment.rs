@@ -131,3 +131,71 @@ fn by_the_clients_clock_they_would_be_forgotten_at_once() {
     let forgotten = DELETIONS.into_iter().filter(|deletion| !is_kept(deletion));
     assert!(forgotten.count() >= DELETIONS.len() - 2, "some write data, too");
 }
+
+/// Rows of partitions of a chunk each.
+const EXPIRED: i32 = 20;
+const GRACE_SECONDS: u32 = 100;
+
+/// Whether the deletions of rows that have expired are there when the node has compacted its files, right after a look
+/// for such rows that took twice the grace period, because the disk is slow.
+fn keeps_deletions_of_a_long_look() -> bool {
+    let mut sim = Simulation::new(5);
+    let node = sim.add_node(1);
+    let step = Rc::new(Cell::new(0));
+    let (seen, kept) = (step.clone(), Rc::new(Cell::new(false)));
+    let found = kept.clone();
+    sim.start(node, move |_| {
+        let (step, found) = (seen.clone(), found.clone());
+        Box::pin(async move {
+            let table = format!(
+                "CREATE TABLE ks.e (k int, c int, v blob, ends bigint TTL, PRIMARY KEY (k, c)) \
+                 WITH gc_grace_seconds = {GRACE_SECONDS} AND tombstone_gc = {{'mode': 'timeout'}}"
+            );
+            let engine = support::engine(support::schema_of(&table), support::system_tables().build()).await;
+            let context = &engine.coordinator.context;
+            context.set_timeouts(coordinator::Timeouts {
+                read: Duration::from_mins(10),
+                range: Duration::from_mins(10),
+                ..context.timeouts()
+            });
+            for k in 0..EXPIRED {
+                let value = "5a".repeat(64 << 10);
+                let row = format!("INSERT INTO e (k, c, v, ends) VALUES ({k}, 0, 0x{value}, 5)");
+                ask(&engine, &row, None).await;
+            }
+            let shard = engine.coordinator.context.shard.clone();
+            shard.flush_all().await.expect("it flushes");
+            step.set(1);
+            while step.get() < 2 {
+                runtime::sleep(Duration::from_secs(1)).await;
+            }
+            let table = engine.schema().table("ks", "e").expect("it was created").clone();
+            let began = runtime::now();
+            let all = (types::Token(i64::MIN), types::Token(i64::MAX));
+            let counts = engine.expire_rows(&table, all).await.expect("the disk works");
+            assert_eq!(counts.deleted, EXPIRED as u64);
+            assert!(began.elapsed() > Duration::from_secs(2 * u64::from(GRACE_SECONDS)));
+            step.set(3);
+            while step.get() < 4 {
+                runtime::sleep(Duration::from_secs(1)).await;
+            }
+            shard.flush_all().await.expect("it flushes");
+            shard.compact_all().await.expect("it compacts");
+            found.set(shard.has_data());
+        })
+    });
+    let hour = Duration::from_secs(3600);
+    assert!(sim.run_until(hour, || step.get() == 1), "the rows are not written");
+    sim.set_disk_delay(node, Duration::from_secs(15));
+    step.set(2);
+    assert!(sim.run_until(hour, || step.get() == 3), "the look does not end");
+    sim.set_disk_delay(node, Duration::ZERO);
+    step.set(4);
+    assert!(sim.run_until_ended(node, hour), "it did not end");
+    kept.get()
+}
+
+#[test]
+fn the_deletion_of_an_expired_row_has_the_second_in_which_it_is_written() {
+    assert!(keeps_deletions_of_a_long_look());
+}

@@ -31,7 +31,7 @@ pub use compaction::room::CompactionRoom;
 pub use compaction::{Compacted, OnCompaction};
 pub use files::baseline::{Baseline, Lost};
 pub use files::export::{ExportError, ExportRequest, Exported, Exports, hull};
-pub use files::quarantine::{DiskFailure, OnDiskFailure};
+pub use files::quarantine::{DiskFailure, OnDiskFailure, QuarantineChange};
 pub use files::snapshot::{SNAPSHOTS, Work};
 pub use files::{INCOMING, STREAMS, TableCuts, TableFiles, UNOWNED, clean_directory, prepare_sstables, table_dir};
 pub use metrics::activity::Activity;

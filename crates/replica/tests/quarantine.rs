@@ -12,7 +12,9 @@ use crate::support::{options, whole};
 use mutation::compact::LiveRow;
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Liveness, Mutation, MutationBuilder, Tombstone};
-use replica::{DiskFailure, PartitionReader, ReadError, RowName, ScanReader, Shard, TableStore, TokenRange};
+use replica::{
+    DiskFailure, PartitionReader, QuarantineChange, ReadError, RowName, ScanReader, Shard, TableStore, TokenRange,
+};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
@@ -417,9 +419,9 @@ fn damage_that_a_read_meets_is_moved_aside_while_the_node_runs() {
         run(&mut simulation, node, move || async move {
             let (shard, store) = watched();
             assert!(store.is_whole.get(), "no start looks at all of a file");
-            let told = Rc::new(RefCell::new(0));
-            let count = told.clone();
-            shard.on_quarantine(Box::new(move |_| *count.borrow_mut() += 1));
+            let told = Rc::new(RefCell::new(Vec::new()));
+            let changes = told.clone();
+            shard.on_quarantine(Box::new(move |_, change| changes.borrow_mut().push(change)));
             let failures = Rc::new(RefCell::new(Vec::new()));
             let seen = failures.clone();
             shard.on_disk_failure(Box::new(move |failure, reason| {
@@ -431,7 +433,8 @@ fn damage_that_a_read_meets_is_moved_aside_while_the_node_runs() {
                 reads(&shard, &store).await,
                 ["missing", "missing", "missing", "row", "row"]
             );
-            assert!(!store.is_whole.get() && shard.sstables_lost() == 1 && *told.borrow() == 1);
+            assert!(!store.is_whole.get() && shard.sstables_lost() == 1);
+            assert_eq!(*told.borrow(), [QuarantineChange::Missing]);
             let reason = component(2, part).display().to_string();
             let told_of = failures.borrow().clone();
             assert!(
@@ -440,7 +443,8 @@ fn damage_that_a_read_meets_is_moved_aside_while_the_node_runs() {
             );
             assert_eq!(shard.disk_failures(), 0, "the disk read all places");
             shard.accept_loss(&store).await.expect("the disk works");
-            assert!(store.is_whole.get() && *told.borrow() == 2);
+            assert!(store.is_whole.get());
+            assert_eq!(*told.borrow(), [QuarantineChange::Missing, QuarantineChange::Accepted]);
             assert_eq!(reads(&shard, &store).await, ["row"; 5]);
         });
         check(&mut simulation, node, ["row"; 5]);

@@ -154,6 +154,8 @@ impl Engine {
         clock: &Clock,
     ) -> Result<u64, QueryError> {
         let dated = self.coordinator.writes.date(Consistency::Quorum, Deadline::USUAL);
+        // The look through the range may have begun long ago: reports have passed that second.
+        let second = u32::try_from(dated.now_us() / 1_000_000).unwrap_or(0);
         let extent = Extent::Partition {
             key: key.to_vec(),
             slices: rows.iter().map(|row| ClusteringSlice::exactly(row)).collect(),
@@ -176,7 +178,7 @@ impl Engine {
                     deleted += 1;
                     let tombstone = Tombstone {
                         timestamp: row.max_timestamp(&table.layout),
-                        deletion_time: clock.second(),
+                        deletion_time: second,
                     };
                     delete(table, &mut mutation, clustering, tombstone);
                 }

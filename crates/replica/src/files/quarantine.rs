@@ -31,8 +31,17 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How often reads that fail are logged.
 const UNREADABLE_PERIOD: Duration = Duration::from_secs(10);
 
+/// What has changed about the quarantined sstables of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuarantineChange {
+    /// One became missing.
+    Missing,
+    /// The loss was accepted.
+    Accepted,
+}
+
 /// Called with a table of which an sstable became missing on this shard, or of which a loss was accepted.
-pub type OnQuarantine = Box<dyn Fn(TableId)>;
+pub type OnQuarantine = Box<dyn Fn(TableId, QuarantineChange)>;
 
 /// What became of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,14 +250,14 @@ impl Shard {
             moved.first.0,
             moved.last.0
         );
-        self.tell_of_quarantine(store);
+        self.tell_of_quarantine(store, QuarantineChange::Missing);
         self.tell_of_disk(failure, &moved.reason);
         Ok(())
     }
 
-    fn tell_of_quarantine(&self, store: &TableStore) {
+    fn tell_of_quarantine(&self, store: &TableStore, change: QuarantineChange) {
         if let Some(told) = &*self.on_quarantine.borrow() {
-            told(store.table().id);
+            told(store.table().id, change);
         }
     }
 
@@ -286,7 +295,7 @@ impl Shard {
         for tablet in store.tablets().iter() {
             self.compact_soon(store, tablet);
         }
-        self.tell_of_quarantine(store);
+        self.tell_of_quarantine(store, QuarantineChange::Accepted);
         Ok(quarantined.iter().map(Quarantined::name).collect())
     }
 }
