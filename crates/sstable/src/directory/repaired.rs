@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::directory::component::{Component, Descriptor};
 use crate::error::Error;
 use crate::io;
-use crate::read::reader::Checksums;
+use crate::read::checksums::Checksums;
 use crate::statistics::Statistics;
 
 const PREFIX: &str = "repaired-";
