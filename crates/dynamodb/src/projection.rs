@@ -1,0 +1,1 @@
+//! Applying a projection to an item.
