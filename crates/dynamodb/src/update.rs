@@ -154,7 +154,7 @@ impl<'r> Reader<'r> {
                 None => Ok(None),
                 Some(current) => {
                     self.count(value_bytes(current))?;
-                    delete(current, self.bindings.value(*value))
+                    delete(current, self.bindings.value(*value), is_legacy)
                 }
             },
         }
@@ -178,7 +178,7 @@ impl<'r> Reader<'r> {
             SetValue::Minus(left, right) => (left, right, false),
         };
         let (left, right) = (self.number(left)?, self.number(right)?);
-        let result = if is_plus { left.add(right) } else { left.subtract(right) };
+        let result = if is_plus { left.plus(right) } else { left.minus(right) };
         result.map(AttributeValue::N).map_err(|e| e.of_arithmetic())
     }
 
@@ -239,20 +239,28 @@ fn add(current: Option<&AttributeValue>, value: &AttributeValue, is_legacy: bool
         return Ok(copy_value(value));
     };
     Ok(match (current, value) {
-        (AttributeValue::N(a), AttributeValue::N(b)) => AttributeValue::N(a.add(*b).map_err(|e| e.of_arithmetic())?),
+        (AttributeValue::N(a), AttributeValue::N(b)) => AttributeValue::N(a.plus(*b).map_err(|e| e.of_arithmetic())?),
         (AttributeValue::Ss(a), AttributeValue::Ss(b)) => AttributeValue::Ss(a.copy().union(b.copy())),
         (AttributeValue::Ns(a), AttributeValue::Ns(b)) => AttributeValue::Ns(a.copy().union(b.copy())),
         (AttributeValue::Bs(a), AttributeValue::Bs(b)) => AttributeValue::Bs(a.copy().union(b.copy())),
         (AttributeValue::L(a), AttributeValue::L(b)) if is_legacy => {
             AttributeValue::L(preempt::collect(a.iter().chain(b).map(copy_value)))
         }
-        _ if is_legacy => return Err(Error::validation("Type mismatch for attribute to update")),
-        _ => return Err(wrong_operand()),
+        _ => return Err(mismatch(is_legacy)),
     })
 }
 
+#[cold]
+fn mismatch(is_legacy: bool) -> Error {
+    if is_legacy {
+        Error::validation("Type mismatch for attribute to update")
+    } else {
+        wrong_operand()
+    }
+}
+
 /// The result of DELETE; `None` if no element is left.
-fn delete(current: &AttributeValue, value: &AttributeValue) -> Result<NewValue, Error> {
+fn delete(current: &AttributeValue, value: &AttributeValue, is_legacy: bool) -> Result<NewValue, Error> {
     fn left<T: Ord + Clone>(a: &Set<T>, b: &Set<T>, value: fn(Set<T>) -> AttributeValue) -> NewValue {
         let left = a.copy().difference(b);
         if left.is_empty() { None } else { Some(value(left)) }
@@ -261,7 +269,7 @@ fn delete(current: &AttributeValue, value: &AttributeValue) -> Result<NewValue, 
         (AttributeValue::Ss(a), AttributeValue::Ss(b)) => left(a, b, AttributeValue::Ss),
         (AttributeValue::Ns(a), AttributeValue::Ns(b)) => left(a, b, AttributeValue::Ns),
         (AttributeValue::Bs(a), AttributeValue::Bs(b)) => left(a, b, AttributeValue::Bs),
-        _ => return Err(wrong_operand()),
+        _ => return Err(mismatch(is_legacy)),
     })
 }
 
