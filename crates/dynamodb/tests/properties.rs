@@ -183,6 +183,20 @@ proptest! {
     }
 
     #[test]
+    fn stored_values_become_the_json_of_their_values(value in value(), item in item()) {
+        let (mut stored_item, mut direct, mut by_value) = (Vec::new(), b"x".to_vec(), b"x".to_vec());
+        storage::append_item(&mut stored_item, &item);
+        storage::write_value_json(&mut direct, &stored(&value)).expect("it is stored");
+        storage::write_item_json(&mut direct, &stored_item).expect("it is stored");
+        json::write_value(&mut by_value, &value);
+        json::write_item(&mut by_value, &item);
+        prop_assert_eq!(&direct, &by_value);
+        let bytes = stored(&value);
+        prop_assert!(storage::write_value_json(&mut direct, &bytes[..bytes.len() - 1]).is_err());
+        prop_assert_eq!(direct, by_value, "nothing is appended for damaged bytes");
+    }
+
+    #[test]
     fn equal_values_have_equal_bytes(a in value(), b in value()) {
         prop_assert_eq!(stored(&a) == stored(&b), a.equals(&b));
         prop_assert_eq!(a.equals(&b), a == b);
@@ -201,7 +215,12 @@ proptest! {
 
     #[test]
     fn no_bytes_make_the_reader_of_stored_values_panic(bytes in vec(any::<u8>(), 0..64)) {
-        let _ = storage::read_value(&[&[storage::VERSION], &bytes[..]].concat());
+        let bytes = [&[storage::VERSION], &bytes[..]].concat();
+        if storage::read_value(&bytes).is_ok() {
+            storage::write_value_json(&mut Vec::new(), &bytes).expect("what can be read can be written");
+        } else {
+            let _ = storage::write_value_json(&mut Vec::new(), &bytes);
+        }
     }
 
     #[test]
