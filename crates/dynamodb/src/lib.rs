@@ -7,6 +7,7 @@
 
 pub mod error;
 pub mod expression;
+pub mod fuzz;
 pub mod legacy;
 pub mod path;
 pub mod projection;

@@ -419,6 +419,26 @@ fn the_stored_form_has_these_bytes() {
     }
 }
 
+#[test]
+fn the_deepest_item_can_be_stored_and_read_back_and_a_deeper_one_is_refused() {
+    for innermost in [r#"{"N":"1"}"#, r#"{"NS":["1"]}"#] {
+        for (open, close) in [(r#"{"L":["#, "]}"), (r#"{"M":{"x":"#, "}}")] {
+            let nested =
+                |levels: usize| format!(r#"{{"a":{}{innermost}{}}}"#, open.repeat(levels), close.repeat(levels));
+            let deepest = item(&nested(31));
+            let (mut stored, mut json) = (Vec::new(), Vec::new());
+            storage::append_item(&mut stored, &deepest);
+            assert_eq!(storage::read_item(&stored).as_ref(), Ok(&deepest));
+            storage::write_item_json(&mut json, &stored).expect("it is stored");
+            assert_eq!(read_item(&json), Ok(deepest));
+            let error = read_item(nested(32).as_bytes()).expect_err("it is too deep");
+            assert!(error.message.starts_with("Nesting Levels"), "{error}");
+        }
+    }
+    let empty = format!("{}{}", r#"{"L":["#.repeat(32), "]}".repeat(32));
+    read_value(empty.as_bytes()).expect_err("an empty list is a level too");
+}
+
 thread_local! {
     static SUSPENSIONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

@@ -189,6 +189,11 @@ impl Value<'_> {
         let problems = self.problems;
         let null = |value: Option<AttributeValue>| value.unwrap_or(AttributeValue::Null);
         Ok(match kind {
+            ValueType::L | ValueType::M if self.depth >= NESTING_MAX => {
+                problems.note(Error::validation(TOO_DEEP), true);
+                map.next_value_seed(Skip)?;
+                Some(AttributeValue::Null)
+            }
             ValueType::S => map
                 .next_value_seed(Text::<String>::new(problems))?
                 .map(AttributeValue::S),
@@ -247,10 +252,6 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AttributeValue, A::Error> {
         preempt::point();
-        if self.depth > NESTING_MAX {
-            self.problems.note(Error::validation(TOO_DEEP), true);
-            return Skip.visit_map(map).map(|()| AttributeValue::Null);
-        }
         let mut found = None;
         let mut found_type = None;
         while let Some(kind) = map.next_key_seed(TypeName)? {
