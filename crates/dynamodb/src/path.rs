@@ -55,3 +55,31 @@ impl Path {
         })
     }
 }
+
+/// What holds the value that a path leads to.
+pub(crate) enum Parent<'i, 'b> {
+    /// A map, and the name in it.
+    Map(&'i mut Item, &'b str),
+    /// A list, and the position in it.
+    List(&'i mut Vec<AttributeValue>, usize),
+}
+
+/// The parent of what a path leads to, if the item has it and it is of the right type.
+pub(crate) fn parent_mut<'i, 'b>(path: &Path, item: &'i mut Item, bindings: &Bindings<'b>) -> Option<Parent<'i, 'b>> {
+    let name = bindings.name(path.attribute);
+    let Some((last, between)) = path.steps.split_last() else {
+        return Some(Parent::Map(item, name));
+    };
+    let parent = between
+        .iter()
+        .try_fold(item.get_mut(name)?, |value, step| match (value, step) {
+            (AttributeValue::M(map), Step::Name(name)) => map.get_mut(bindings.name(*name)),
+            (AttributeValue::L(list), Step::Index(at)) => list.get_mut(usize::try_from(*at).ok()?),
+            _ => None,
+        })?;
+    match (parent, last) {
+        (AttributeValue::M(map), Step::Name(name)) => Some(Parent::Map(map, bindings.name(*name))),
+        (AttributeValue::L(list), Step::Index(at)) => Some(Parent::List(list, usize::try_from(*at).ok()?)),
+        _ => None,
+    }
+}

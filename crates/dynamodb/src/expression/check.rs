@@ -376,8 +376,8 @@ fn long_name(value_type: ValueType) -> &'static str {
     match value_type {
         ValueType::S => "STRING",
         ValueType::N => "NUMBER",
-        ValueType::B => "BINARY",
-        ValueType::Bool => "BOOLEAN",
+        ValueType::B => "Binary",
+        ValueType::Bool => "BOOL",
         ValueType::Null => "NULL",
         ValueType::L => "LIST",
         ValueType::M => "MAP",
@@ -389,7 +389,8 @@ fn long_name(value_type: ValueType) -> &'static str {
 
 fn wrong_action_type(operator: &str, value_type: ValueType) -> Error {
     Error::validation(format!(
-        "Incorrect operand type for operator or function; operator: {operator}, operand type: {}",
+        "Incorrect operand type for operator or function; operator: {operator}, operand type: {}, \
+         typeSet: ALLOWED_FOR_ADD_OPERAND",
         long_name(value_type)
     ))
 }

@@ -84,10 +84,10 @@ fn evaluate<'v>(operand: &Operand, item: &'v Item, bindings: &Bindings<'v>) -> E
     }
 }
 
-/// The number of bytes of a string or binary, or of elements.
+/// The number of characters of a string, of bytes of a binary, or of elements.
 fn size(value: &AttributeValue) -> Option<usize> {
     Some(match value {
-        AttributeValue::S(text) => text.len(),
+        AttributeValue::S(text) => text.chars().count(),
         AttributeValue::B(bytes) => bytes.len(),
         AttributeValue::L(list) => list.len(),
         AttributeValue::M(map) => map.len(),

@@ -122,7 +122,10 @@ impl<'t> Tokens<'t> {
             Some(_) => self.peek_text(),
             None => "<EOF>",
         };
-        let near = self.slice(self.at.saturating_sub(1), self.at + 1);
+        let near = match self.all.len() {
+            0 => self.text,
+            _ => self.slice(self.at.saturating_sub(1), self.at + 1),
+        };
         Error::validation(format!("Syntax error; token: \"{token}\", near: \"{near}\""))
     }
 

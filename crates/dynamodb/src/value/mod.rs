@@ -164,6 +164,16 @@ pub fn items_equal(a: &Item, b: &Item) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
+/// Levels of lists and maps in a value: 0 for a scalar or a set.
+pub fn depth(value: &AttributeValue) -> usize {
+    preempt::point();
+    match value {
+        AttributeValue::L(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        AttributeValue::M(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// Copies an item, with preemption points between the attributes at all levels.
 pub fn copy_item(item: &Item) -> Item {
     let mut copy = Item::new();

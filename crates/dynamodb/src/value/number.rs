@@ -142,7 +142,7 @@ impl Number {
     ///
     /// # Errors
     /// If it has more than 38 digits or is out of range.
-    pub fn add(self, other: Self) -> Result<Self, NumberError> {
+    pub fn plus(self, other: Self) -> Result<Self, NumberError> {
         let (a, b) = (self.coefficient(), other.coefficient());
         if a == 0 || b == 0 {
             return Ok(if a == 0 { other } else { self });
@@ -170,8 +170,8 @@ impl Number {
     ///
     /// # Errors
     /// If it has more than 38 digits or is out of range.
-    pub fn subtract(self, other: Self) -> Result<Self, NumberError> {
-        self.add(other.negated())
+    pub fn minus(self, other: Self) -> Result<Self, NumberError> {
+        self.plus(other.negated())
     }
 
     /// The number with the other sign.

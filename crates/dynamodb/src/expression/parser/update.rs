@@ -49,7 +49,7 @@ impl Parser<'_> {
                 Keyword::Set => {
                     self.tokens.expect(Kind::Sign("="))?;
                     self.operators += 1;
-                    Change::Set(self.sum()?.0)
+                    Change::Set(self.sum()?)
                 }
                 Keyword::Remove => Change::Remove,
                 _ if self.tokens.peek() != Some(Kind::Value) => return Err(self.tokens.syntax_error()),
@@ -63,33 +63,30 @@ impl Parser<'_> {
         }
     }
 
-    /// A sum, and whether parentheses enclose it.
-    fn sum(&mut self) -> Result<(SetValue, bool), Error> {
-        let (first, is_enclosed) = if self.tokens.take(Kind::Sign("(")) {
-            let (sum, is_enclosed) = self.nested(Self::sum)?;
+    fn sum(&mut self) -> Result<SetValue, Error> {
+        let first = if self.tokens.take(Kind::Sign("(")) {
+            let sum = self.nested(Self::sum)?;
             self.tokens.expect(Kind::Sign(")"))?;
-            self.has_redundant_parentheses |= is_enclosed;
-            (sum, true)
+            sum
         } else {
-            (SetValue::Operand(self.set_operand()?), false)
+            SetValue::Operand(self.set_operand()?)
         };
-        let is_sum = matches!(self.tokens.peek(), Some(Kind::Sign("+" | "-")));
-        if !is_sum {
-            return Ok((first, is_enclosed));
-        }
+        let is_plus = match self.tokens.peek() {
+            Some(Kind::Sign("+")) => true,
+            Some(Kind::Sign("-")) => false,
+            _ => return Ok(first),
+        };
         let SetValue::Operand(left) = first else {
             return Err(self.tokens.syntax_error());
         };
-        let is_plus = self.tokens.peek() == Some(Kind::Sign("+"));
         self.tokens.advance();
         self.operators += 1;
         let right = self.set_operand()?;
-        let sum = if is_plus {
+        Ok(if is_plus {
             SetValue::Plus(left, right)
         } else {
             SetValue::Minus(left, right)
-        };
-        Ok((sum, false))
+        })
     }
 
     fn set_operand(&mut self) -> Result<SetOperand, Error> {

@@ -443,7 +443,7 @@ impl<'de, T: FromText> Visitor<'de> for Elements<'_, T> {
     refuse!(map);
 }
 
-/// A boolean, or one as a text, which the service takes too.
+/// A boolean, or one as a text, which the service takes too: any text but `true` is false.
 struct Flag<'p>(&'p Problems);
 
 impl<'p> Typed<'p> for Flag<'p> {
@@ -652,7 +652,10 @@ fn set_of_numbers(elements: Vec<Numeral>, problems: &Problems) -> Option<Attribu
     let numbers = preempt::collect(elements.into_iter().map(|number| number.0));
     match Set::new(numbers) {
         Ok(set) => Some(AttributeValue::Ns(set)),
-        Err(_) => invalid_set(problems, "Input collection contains duplicates."),
+        Err(_) => {
+            problems.note(Error::validation("Input collection contains duplicates"), true);
+            None
+        }
     }
 }
 
