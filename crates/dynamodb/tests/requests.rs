@@ -7,8 +7,8 @@
 use dynamodb::request::{
     self, Operation, Request, TableWrites, TransactGet, TransactWrite, named_table_not_found, table_not_found,
 };
-use dynamodb::table::{Key, TableDefinition};
-use dynamodb::{CancellationReason, Error, ErrorKind};
+use dynamodb::table::TableDefinition;
+use dynamodb::{Error, ErrorKind};
 
 /// The tables of `tables.txt`.
 fn tables() -> Vec<TableDefinition> {
@@ -111,7 +111,7 @@ impl Server {
         for action in actions {
             keys.push(action.key(self.table(action.table.name())?));
         }
-        let keys = canceled(keys)?;
+        let keys = request::all_keys(keys, true)?;
         request::check_distinct(actions.iter().map(|action| &action.table).zip(&keys))
     }
 
@@ -120,25 +120,8 @@ impl Server {
         for read in reads {
             keys.push(read.key(self.table(read.table.name())?));
         }
-        let keys = canceled(keys)?;
+        let keys = request::all_keys(keys, false)?;
         request::check_distinct(reads.iter().map(|read| &read.table).zip(&keys))
-    }
-}
-
-/// The keys, or a canceled transaction whose first error is its only reason.
-fn canceled(keys: Vec<Result<Key, Error>>) -> Result<Vec<Key>, Error> {
-    let first = keys.iter().position(Result::is_err);
-    let reason = |(number, key): (usize, &Result<Key, Error>)| match key {
-        Err(error) if Some(number) == first => CancellationReason {
-            code: "ValidationError",
-            message: Some(error.message.clone()),
-            item: None,
-        },
-        _ => CancellationReason::default(),
-    };
-    match first {
-        None => Ok(keys.into_iter().map(|key| key.expect("all are keys")).collect()),
-        Some(_) => Err(Error::transaction_canceled(keys.iter().enumerate().map(reason).collect())),
     }
 }
 
@@ -189,4 +172,5 @@ suites! {
     batches_and_transactions "tests/requests/batches.txt"
     tables_and_tags "tests/requests/tables_requests.txt"
     statements "tests/requests/statements.txt"
+    deliberate_differences "tests/requests/differences.txt"
 }

@@ -75,17 +75,10 @@ impl Refusal {
         }
     }
 
-    pub(super) fn bare(error: Error) -> Self {
-        Self {
-            error,
-            is_counted: false,
-        }
-    }
-
     /// The error of an operation.
     pub(super) fn of(self, style: Style) -> Error {
         match (style, self.is_counted) {
-            (Style::Counted, true) => self.error.prefixed(DETECTED),
+            (Style::Counted, true) if !self.error.message.starts_with(DETECTED) => self.error.prefixed(DETECTED),
             _ => self.error,
         }
     }

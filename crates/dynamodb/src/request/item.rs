@@ -229,6 +229,15 @@ pub(super) fn check_values(attributes: Option<&Attributes>, style: Style) -> Res
     }
 }
 
+/// Fails with the invalid value of a key that is read, updated or deleted, where the service reports an empty set
+/// without a count.
+pub(super) fn check_key_values(key: Option<&Attributes>, style: Style) -> Result<(), Error> {
+    match key.and_then(|key| key.problem.clone()) {
+        Some(problem) if problem.error.message.ends_with("not be empty") => Err(problem.error),
+        _ => check_values(key, style),
+    }
+}
+
 /// Fails with the invalid value of a legacy parameter.
 pub(super) fn check_legacy_values(parameter: Option<&LegacyParameter>, style: Style) -> Result<(), Error> {
     match parameter.and_then(|parameter| parameter.problem.clone()) {
@@ -273,7 +282,7 @@ fn condition(
     let Some(expected) = expected else {
         return Ok(None);
     };
-    let legacy = legacy::expected(expected.map, operator)?;
+    let legacy = legacy::expected(&expected.map, operator)?;
     Ok(legacy.map(|legacy| Clause::legacy(ExpressionKind::Condition, legacy)))
 }
 
@@ -304,7 +313,7 @@ pub(super) fn get_item(input: GetItemInput) -> Result<GetItem, Error> {
         .expression("ProjectionExpression", input.projection.as_ref())
         .substitutions(input.names, None, &[])
         .map_err(|refusal| refusal.of(style))?;
-    check_values(input.key.as_ref(), style)?;
+    check_key_values(input.key.as_ref(), style)?;
     let legacy = attributes_to_get(input.attributes_to_get, style)?;
     let projection = expressions::projection(input.projection.as_ref())?;
     let reader = Reader::new(&substitutions);
@@ -440,7 +449,7 @@ pub(super) fn update_item(input: UpdateItemInput) -> Result<UpdateItem, Error> {
         .substitutions(input.names, input.values, &[])
         .map_err(|refusal| refusal.of(style))?;
     let operator = check_operator(input.conditional_operator.as_ref(), input.expected.as_ref(), style)?;
-    check_values(input.key.as_ref(), style)?;
+    check_key_values(input.key.as_ref(), style)?;
     check_legacy_values(input.attribute_updates.as_ref(), style)?;
     check_legacy_values(input.expected.as_ref(), style)?;
     let counted = |error| style.error(error);
@@ -449,7 +458,7 @@ pub(super) fn update_item(input: UpdateItemInput) -> Result<UpdateItem, Error> {
         input.attribute_updates,
     ) {
         (None, Some(updates)) => {
-            let legacy = legacy::attribute_updates(updates.map)?;
+            let legacy = legacy::attribute_updates(&updates.map)?;
             Some(Clause::legacy(ExpressionKind::Update, legacy))
         }
         (update, _) => update,
@@ -496,7 +505,7 @@ pub(super) fn delete_item(input: DeleteItemInput) -> Result<DeleteItem, Error> {
         .substitutions(input.names, input.values, &[])
         .map_err(|refusal| refusal.of(style))?;
     let operator = check_operator(input.conditional_operator.as_ref(), input.expected.as_ref(), style)?;
-    check_values(input.key.as_ref(), style)?;
+    check_key_values(input.key.as_ref(), style)?;
     check_legacy_values(input.expected.as_ref(), style)?;
     let counted = |error| style.error(error);
     let condition = condition(input.condition.as_ref(), input.expected, operator).map_err(counted)?;

@@ -449,7 +449,6 @@ macro_rules! structure {
                 context: &$crate::request::json::Context,
             ) -> Result<Self, A::Error> {
                 use $crate::request::json::{MemberOf, Seed, skip};
-                let _ = &context;
                 let mut structure = Self::default();
                 while let Some(member) = entries.next_key_seed(MemberOf(&[$($key,)*]))? {
                     match member {

@@ -133,7 +133,18 @@ fn attribute<'r>(path: &Path, bindings: &Bindings<'r>) -> Result<&'r str, Error>
     }
 }
 
-/// The attribute and value of a comparison; the service takes them in this order alone.
+/// A comparison with its operands exchanged.
+fn mirrored(comparison: Comparison) -> Comparison {
+    match comparison {
+        Comparison::Less => Comparison::Greater,
+        Comparison::LessOrEqual => Comparison::GreaterOrEqual,
+        Comparison::Greater => Comparison::Less,
+        Comparison::GreaterOrEqual => Comparison::LessOrEqual,
+        same => same,
+    }
+}
+
+/// The attribute and the value of a condition.
 fn operands<'r>(left: &Operand, right: &Operand, bindings: &Bindings<'r>) -> Result<(&'r str, ValueId), Error> {
     match (left, right) {
         (Operand::Path(path), Operand::Value(value)) => Ok((attribute(path, bindings)?, *value)),
@@ -156,6 +167,11 @@ fn key_condition<'r>(condition: &Condition, bindings: &Bindings<'r>) -> Result<K
             left,
             right,
         } => {
+            // The value may be on the left.
+            let (left, right, comparison) = match (left, right) {
+                (Operand::Value(_), Operand::Path(_)) => (right, left, mirrored(*comparison)),
+                _ => (left, right, *comparison),
+            };
             let (name, id) = operands(left, right, bindings)?;
             let range = match comparison {
                 Comparison::Equal => SortRange::Equal(value(id)),
@@ -314,11 +330,7 @@ pub(super) fn resolve(
 fn check_empty(condition: &KeyCondition) -> Result<(), Error> {
     for bound in condition.range.bounds() {
         if let Some(empty) = crate::table::emptiness(bound) {
-            return Err(Error::validation(format!(
-                "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an \
-                 empty {empty} value. Key: {}",
-                condition.name
-            )));
+            return Err(crate::table::empty_key(empty, condition.name));
         }
     }
     Ok(())

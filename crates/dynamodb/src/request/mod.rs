@@ -36,7 +36,7 @@ pub use options::{
 pub use query::{Query, ReadItems, Scan};
 pub use statement::{BatchExecuteStatement, ExecuteStatement, ExecuteTransaction, Statement};
 pub use transact::{
-    TransactGet, TransactGetItems, TransactOperation, TransactWrite, TransactWriteItems, check_distinct,
+    TransactGet, TransactGetItems, TransactOperation, TransactWrite, TransactWriteItems, all_keys, check_distinct,
 };
 pub use update_table::{IndexUpdate, UpdateTable};
 

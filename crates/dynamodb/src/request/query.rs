@@ -1,6 +1,6 @@
 //! Query and Scan.
 
-use super::constraints::{Constraints, DETECTED, Words};
+use super::constraints::{Constraints, DETECTED};
 use super::expressions::{self, Clause, Parameters, Reader, Style, Substitutions};
 use super::item::{attributes_to_get, check_operator};
 use super::json::{Attributes, Flag, Integer, LegacyParameter, List, Map, Text, structure};
@@ -11,7 +11,7 @@ use crate::arn::TableReference;
 use crate::error::Error;
 use crate::expression::{Condition, ExpressionKind, Projection};
 use crate::legacy;
-use crate::table::{KeySchema, ProjectionType, SecondaryIndex, TableDefinition, emptiness, has_type};
+use crate::table::{KeySchema, ProjectionType, SecondaryIndex, TableDefinition, emptiness, empty_key, has_type};
 use crate::value::Item;
 
 /// TotalSegments, at most.
@@ -250,11 +250,7 @@ fn check_start_names(
 fn check_start_not_empty(table: &TableDefinition, start: &Item) -> Result<(), Error> {
     for element in &table.key_schema.0 {
         if let Some(empty) = start.get(&element.name).and_then(emptiness) {
-            return Err(Error::validation(format!(
-                "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an \
-                 empty {empty} value. Key: {}",
-                element.name
-            )));
+            return Err(empty_key(empty, &element.name));
         }
     }
     Ok(())
@@ -364,6 +360,7 @@ fn check_start_values(start: Option<&Attributes>) -> Result<(), Error> {
 
 /// The filter of a request: an expression, or the legacy parameter.
 fn filter(
+    parameter: &str,
     text: Option<&Text>,
     legacy: Option<LegacyParameter>,
     operator: legacy::ConditionalOperator,
@@ -371,10 +368,10 @@ fn filter(
     if let Some(clause) = expressions::condition(ExpressionKind::Filter, text)? {
         return Ok(Some(clause));
     }
-    let Some(parameter) = legacy else {
+    let Some(filter) = legacy else {
         return Ok(None);
     };
-    let legacy = legacy::filter(parameter.map, operator)?;
+    let legacy = legacy::filter(parameter, &filter.map, operator)?;
     Ok(legacy.map(|legacy| Clause::legacy(ExpressionKind::Filter, legacy)))
 }
 
@@ -416,7 +413,7 @@ fn key_condition(input: &mut QueryInput) -> Result<Option<Clause<Condition>>, Er
     let expression = expressions::condition(ExpressionKind::KeyCondition, input.key_condition.as_ref())?;
     match (expression, input.key_conditions.take()) {
         (None, Some(conditions)) if !conditions.map.is_empty() => {
-            let legacy = legacy::key_conditions(conditions.map)?;
+            let legacy = legacy::key_conditions(&conditions.map)?;
             Ok(Some(Clause::legacy(ExpressionKind::KeyCondition, legacy)))
         }
         (expression, _) => Ok(expression),
@@ -448,7 +445,12 @@ pub(super) fn query(mut input: QueryInput) -> Result<Query, Error> {
     let legacy_projection = attributes_to_get(input.attributes_to_get.take(), style)?;
     check_start_values(input.start.as_ref())?;
     let has_legacy_filter = input.filter.is_some();
-    let filter = filter(input.filter_expression.as_ref(), input.filter.take(), operator)?;
+    let filter = filter(
+        "queryFilter",
+        input.filter_expression.as_ref(),
+        input.filter.take(),
+        operator,
+    )?;
     let projection = expressions::projection(input.projection.as_ref())?;
     let index = input.index_name.take().map(|Text(name)| name);
     check_select(select, has_attributes_to_get, projection.is_some(), index.is_some())?;
@@ -574,7 +576,12 @@ pub(super) fn scan(mut input: ScanInput) -> Result<Scan, Error> {
     let has_attributes_to_get = input.attributes_to_get.is_some();
     let legacy_projection = attributes_to_get(input.attributes_to_get.take(), style)?;
     check_start_values(input.start.as_ref())?;
-    let filter = filter(input.filter_expression.as_ref(), input.filter.take(), operator)?;
+    let filter = filter(
+        "scanFilter",
+        input.filter_expression.as_ref(),
+        input.filter.take(),
+        operator,
+    )?;
     let projection = expressions::projection(input.projection.as_ref())?;
     let select = check_select_word(input.select.as_ref())?;
     let index = input.index_name.take().map(|Text(name)| name);

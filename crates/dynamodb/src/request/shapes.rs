@@ -1,6 +1,8 @@
 //! The structures of the API of which requests on tables consist, as they are read: every member is optional.
 
-use super::json::{Flag, List, Long, Text, structure};
+use serde::de::{IgnoredAny, MapAccess};
+
+use super::json::{Context, Flag, List, Long, Shape, Text, skip, structure};
 
 structure! {
     /// An attribute of a key with its type.
@@ -157,7 +159,16 @@ pub(crate) fn elements<T>(member: Option<List<T>>) -> Vec<T> {
     member.map(|List(list)| list).unwrap_or_default()
 }
 
-structure! {
-    /// A structure whose members are not read.
-    pub(crate) struct Opaque {}
+/// A structure whose members are not read.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Opaque;
+
+impl Shape for Opaque {
+    const CLASS: &'static str = "Object";
+    fn object<'de, A: MapAccess<'de>>(mut entries: A, _: &Context) -> Result<Self, A::Error> {
+        while entries.next_key::<IgnoredAny>()?.is_some() {
+            skip(&mut entries)?;
+        }
+        Ok(Self)
+    }
 }

@@ -8,9 +8,9 @@ use super::json::{Attributes, List, Map, Text, structure};
 use super::names;
 use super::options::{self, ReturnConsumedCapacity, ReturnItemCollectionMetrics, ReturnValuesOnConditionCheckFailure};
 use crate::arn::TableReference;
-use crate::error::Error;
+use crate::error::{CancellationReason, Error};
 use crate::expression::{Condition, ExpressionKind, Projection, Update};
-use crate::table::{Key, TableDefinition, key_of_item, key_of_request};
+use crate::table::{EMPTY_KEY, Key, TableDefinition, key_of_item, key_of_request};
 use crate::value::{Item, size};
 
 /// Actions of one transaction.
@@ -184,7 +184,32 @@ impl TransactGet {
     }
 }
 
-/// Fails if two actions are on one item. `keys` are those of the actions, in their order.
+/// The keys of all actions, or the error of the transaction: canceled, with the first error as the only reason. `results`
+/// are those of [`TransactWrite::key`] or [`TransactGet::key`], in the order of the actions.
+///
+/// # Errors
+/// A TransactionCanceledException. A key of a write that is empty is a ValidationException.
+pub fn all_keys(results: Vec<Result<Key, Error>>, is_write: bool) -> Result<Vec<Key>, Error> {
+    let Some((first, error)) = results
+        .iter()
+        .enumerate()
+        .find_map(|(at, key)| Some((at, key.as_ref().err()?)))
+    else {
+        return Ok(results.into_iter().flatten().collect());
+    };
+    if is_write && error.message.starts_with(EMPTY_KEY) {
+        return Err(error.clone());
+    }
+    let mut reasons = vec![CancellationReason::default(); results.len()];
+    reasons[first] = CancellationReason {
+        code: "ValidationError",
+        message: Some(error.message.clone()),
+        item: None,
+    };
+    Err(Error::transaction_canceled(reasons))
+}
+
+/// Fails if two actions are on one item. `items` are the tables and keys of the actions.
 ///
 /// # Errors
 /// A ValidationException.

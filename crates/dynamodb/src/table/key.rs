@@ -14,6 +14,10 @@ pub const SORT_KEY_MAX: usize = 1024;
 /// The text for a key that has other attributes or types than the schema.
 pub(crate) const SCHEMA_MISMATCH: &str = "The provided key element does not match the schema";
 
+/// How the text for an empty key value begins.
+pub(crate) const EMPTY_KEY: &str = "One or more parameter values are not valid. The AttributeValue for a key attribute \
+                                    cannot contain an empty ";
+
 /// The primary key of an item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key {
@@ -84,12 +88,14 @@ fn check(value: &AttributeValue, name: &str, scalar_type: ScalarType, on_type: T
         });
     }
     if let Some(empty) = emptiness(value) {
-        return Err(Error::validation(format!(
-            "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an \
-             empty {empty} value. Key: {name}"
-        )));
+        return Err(empty_key(empty, name));
     }
     Ok(())
+}
+
+/// The error for an empty key value: `empty` is what it is called.
+pub(crate) fn empty_key(empty: &str, name: &str) -> Error {
+    Error::validation(format!("{EMPTY_KEY}{empty} value. Key: {name}"))
 }
 
 /// Checks the sizes of key values.

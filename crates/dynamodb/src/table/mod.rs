@@ -10,8 +10,8 @@ mod storage;
 use serde::{Deserialize, Serialize};
 
 pub use describe::{IndexStatistics, TableDescription, TableStatus};
+pub(crate) use key::{EMPTY_KEY, SCHEMA_MISMATCH, TypeError, emptiness, empty_key, has_type, key_of_new_item};
 pub use key::{Key, check_index_keys, key_of_item, key_of_request};
-pub(crate) use key::{SCHEMA_MISMATCH, TypeError, emptiness, has_type, key_of_new_item};
 pub use storage::StorageError;
 
 use crate::request::constraints::words;
