@@ -1,12 +1,11 @@
 //! The description of a table in JSON, as DescribeTable and the answers of CreateTable, UpdateTable and DeleteTable
 //! have it ("TableDescription" of the API reference).
 
-use std::io::Write;
-
 use super::{
     BillingMode, GlobalIndex, KeySchema, LocalIndex, OnDemandThroughput, Projection, ProvisionedThroughput,
     TableDefinition, Throughput, VectorIndex,
 };
+use crate::answer::Object;
 use crate::arn;
 use crate::value::json::write_string;
 
@@ -73,52 +72,6 @@ pub struct TableDescription<'a> {
     pub region: &'a str,
     /// The account in ARNs.
     pub account: &'a str,
-}
-
-/// An object that is being written: it puts commas between members.
-struct Object<'o> {
-    out: &'o mut Vec<u8>,
-    is_first: bool,
-}
-
-impl<'o> Object<'o> {
-    fn begin(out: &'o mut Vec<u8>) -> Self {
-        out.push(b'{');
-        Self { out, is_first: true }
-    }
-
-    /// Writes a name, after which its value must be written.
-    fn name(&mut self, name: &str) -> &mut Vec<u8> {
-        if !std::mem::replace(&mut self.is_first, false) {
-            self.out.push(b',');
-        }
-        write_string(self.out, name);
-        self.out.push(b':');
-        self.out
-    }
-
-    fn text(&mut self, name: &str, value: &str) {
-        write_string(self.name(name), value);
-    }
-
-    fn integer(&mut self, name: &str, value: impl std::fmt::Display) {
-        // Writing to a vector does not fail.
-        let _ = write!(self.name(name), "{value}");
-    }
-
-    fn flag(&mut self, name: &str, value: bool) {
-        let text: &[u8] = if value { b"true" } else { b"false" };
-        self.name(name).extend_from_slice(text);
-    }
-
-    /// A time, as seconds with three digits after the point.
-    fn time(&mut self, name: &str, ms: i64) {
-        let _ = write!(self.name(name), "{}", seconds(ms));
-    }
-
-    fn end(self) {
-        self.out.push(b'}');
-    }
 }
 
 /// Milliseconds as a JSON number of seconds.
@@ -428,7 +381,7 @@ mod tests {
         assert_eq!(at(0), ("0".to_owned(), "1970-01-01T00:00:00.000".to_owned()));
         assert_eq!(
             at(1_796_075_623_507),
-            ("1796075623.507".to_owned(), "2026-11-30T22:33:43.507".to_owned())
+            ("1796075623.507".to_owned(), "2026-11-30T21:53:43.507".to_owned())
         );
         assert_eq!(at(951_782_400_000).1, "2000-02-29T00:00:00.000");
         assert_eq!(at(-1).0, "-0.001");

@@ -9,7 +9,8 @@ mod storage;
 
 use serde::{Deserialize, Serialize};
 
-pub use describe::{IndexStatistics, TableDescription, TableStatus};
+pub(crate) use describe::seconds;
+pub use describe::{IndexStatistics, TableDescription, TableStatus, stream_label};
 pub(crate) use key::{EMPTY_KEY, SCHEMA_MISMATCH, TypeError, emptiness, empty_key, has_type, key_of_new_item};
 pub use key::{Key, check_index_keys, key_of_item, key_of_request};
 pub use storage::StorageError;
@@ -118,6 +119,7 @@ words! {
 
 /// An attribute of a key, with its type.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AttributeDefinition {
     /// Its name.
     #[serde(rename = "n")]
@@ -129,6 +131,7 @@ pub struct AttributeDefinition {
 
 /// One attribute of a key schema.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KeyElement {
     /// Its name.
     #[serde(rename = "n")]
@@ -173,6 +176,7 @@ impl KeySchema {
 
 /// Which attributes an index has.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Projection {
     /// By rule,
     #[serde(rename = "t")]
@@ -212,6 +216,7 @@ pub struct ProvisionedThroughput {
 
 /// The largest throughput of a table that is billed by request; −1 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OnDemandThroughput {
     /// Of reads.
     #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
@@ -223,6 +228,7 @@ pub struct OnDemandThroughput {
 
 /// A secondary index with a partition key of its own.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GlobalIndex {
     /// Its name, unique among all indexes of the table.
     #[serde(rename = "n")]
@@ -246,6 +252,7 @@ pub struct GlobalIndex {
 
 /// A secondary index with the partition key of the table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LocalIndex {
     /// Its name.
     #[serde(rename = "n")]
@@ -260,6 +267,7 @@ pub struct LocalIndex {
 
 /// An index for nearest neighbours.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct VectorIndex {
     /// Its name.
     #[serde(rename = "n")]
@@ -283,6 +291,7 @@ pub struct VectorIndex {
 
 /// A stream of changes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StreamDefinition {
     /// What its records hold.
     #[serde(rename = "v")]
@@ -294,6 +303,7 @@ pub struct StreamDefinition {
 
 /// Encryption at rest, as the request asks for it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SseDefinition {
     /// With which keys.
     #[serde(rename = "t")]
@@ -305,6 +315,7 @@ pub struct SseDefinition {
 
 /// A label of a table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tag {
     /// Its name, 1 to 128 characters.
     #[serde(rename = "k")]
@@ -316,6 +327,7 @@ pub struct Tag {
 
 /// All that is known of a table beside its data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TableDefinition {
     /// Its name.
     #[serde(rename = "n")]
