@@ -13,6 +13,7 @@ pub mod capacity;
 pub mod error;
 pub mod expression;
 pub mod legacy;
+pub mod partiql;
 pub mod path;
 pub mod projection;
 pub mod request;

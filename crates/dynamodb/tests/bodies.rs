@@ -24,17 +24,51 @@ fn recorded() -> Vec<(Operation, &'static str)> {
 /// A JSON value of any shape, with names of the API.
 fn json() -> impl Strategy<Value = String> {
     let names = [
-        "TableName", "Key", "Item", "S", "N", "NS", "M", "L", "Expected", "Limit", "RequestItems", "Keys", "Statement",
-        "KeySchema", "AttributeName", "TransactItems", "Put", "Parameters", "ExpressionAttributeValues", ":v", "#n",
-        "KeyConditionExpression", "GlobalSecondaryIndexes", "Tags", "TimeToLiveSpecification", "k",
+        "TableName",
+        "Key",
+        "Item",
+        "S",
+        "N",
+        "NS",
+        "M",
+        "L",
+        "Expected",
+        "Limit",
+        "RequestItems",
+        "Keys",
+        "Statement",
+        "KeySchema",
+        "AttributeName",
+        "TransactItems",
+        "Put",
+        "Parameters",
+        "ExpressionAttributeValues",
+        ":v",
+        "#n",
+        "KeyConditionExpression",
+        "GlobalSecondaryIndexes",
+        "Tags",
+        "TimeToLiveSpecification",
+        "k",
     ];
     let leaf = prop_oneof![
         Just("null".to_owned()),
         Just("true".to_owned()),
         any::<i64>().prop_map(|number| number.to_string()),
-        any::<f32>().prop_filter("JSON has no other numbers", |n| n.is_finite()).prop_map(|n| format!("{n:?}")),
-        select(vec!["\"\"", "\"abc\"", "\"1\"", "\"k = :v\"", "\"HASH\"", "\"SELECT * FROM t\"", "[]", "{}"])
-            .prop_map(str::to_owned),
+        any::<f32>()
+            .prop_filter("JSON has no other numbers", |n| n.is_finite())
+            .prop_map(|n| format!("{n:?}")),
+        select(vec![
+            "\"\"",
+            "\"abc\"",
+            "\"1\"",
+            "\"k = :v\"",
+            "\"HASH\"",
+            "\"SELECT * FROM t\"",
+            "[]",
+            "{}"
+        ])
+        .prop_map(str::to_owned),
     ];
     leaf.prop_recursive(6, 40, 5, move |inner| {
         let name = select(names.to_vec());

@@ -2,9 +2,7 @@
 
 use super::{ConsumedCapacity, ItemCollectionMetrics, Object, write_capacities};
 use crate::error::Error;
-use crate::request::{
-    BatchWrite as Put, ReturnConsumedCapacity, ReturnItemCollectionMetrics, TableKeys, TableWrites,
-};
+use crate::request::{BatchWrite as Put, ReturnConsumedCapacity, ReturnItemCollectionMetrics, TableKeys, TableWrites};
 use crate::value::Item;
 use crate::value::json::{write_item, write_string};
 
@@ -40,7 +38,11 @@ impl BatchGet<'_> {
         }
         tables.end();
         let mut tables = Object::begin(object.name("UnprocessedKeys"));
-        for unprocessed in self.unprocessed.iter().filter(|unprocessed| !unprocessed.keys.is_empty()) {
+        for unprocessed in self
+            .unprocessed
+            .iter()
+            .filter(|unprocessed| !unprocessed.keys.is_empty())
+        {
             unprocessed.write(tables.name(unprocessed.request.table.given()));
         }
         tables.end();
@@ -105,7 +107,11 @@ impl BatchWrite<'_> {
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut object = Object::begin(out);
         let mut tables = Object::begin(object.name("UnprocessedItems"));
-        for unprocessed in self.unprocessed.iter().filter(|unprocessed| !unprocessed.writes.is_empty()) {
+        for unprocessed in self
+            .unprocessed
+            .iter()
+            .filter(|unprocessed| !unprocessed.writes.is_empty())
+        {
             tables.list(unprocessed.request.table.given(), unprocessed.writes, |out, write| {
                 let (name, member, item) = match write {
                     Put::Put(item) => ("PutRequest", "Item", item),

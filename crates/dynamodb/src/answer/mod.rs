@@ -105,7 +105,9 @@ fn write_capacity(object: &mut Object, capacity: &ConsumedCapacity, detail: Retu
 /// Writes the member `ConsumedCapacity` with a value for each table, if the request asks for it.
 fn write_capacities(object: &mut Object, capacities: &[ConsumedCapacity], detail: ReturnConsumedCapacity) {
     if detail != ReturnConsumedCapacity::None {
-        object.list("ConsumedCapacity", capacities, |out, capacity| capacity.write(out, detail));
+        object.list("ConsumedCapacity", capacities, |out, capacity| {
+            capacity.write(out, detail)
+        });
     }
 }
 

@@ -281,12 +281,14 @@ fn an_update_changes_the_definition() {
     };
     let day = 86_400_000;
     let lower = |table: &TableDefinition, units: i64, now_ms: i64| {
-        let body =
-            format!(r#""ProvisionedThroughput":{{"ReadCapacityUnits":{units},"WriteCapacityUnits":{units}}}"#);
+        let body = format!(r#""ProvisionedThroughput":{{"ReadCapacityUnits":{units},"WriteCapacityUnits":{units}}}"#);
         update(table, &body, now_ms)
     };
     let twice = lower(&lower(&before, 4, day), 3, day + 5);
-    assert_eq!((twice.throughput.decreases, twice.throughput.decreased_ms), (2, Some(day + 5)));
+    assert_eq!(
+        (twice.throughput.decreases, twice.throughput.decreased_ms),
+        (2, Some(day + 5))
+    );
     assert_eq!(lower(&twice, 2, 2 * day).throughput.decreases, 1, "another day");
     let indexed = update(
         &before,
@@ -296,8 +298,15 @@ fn an_update_changes_the_definition() {
         1,
     );
     assert_eq!((indexed.global_indexes.len(), indexed.attributes.len()), (1, 2));
-    let dropped = update(&indexed, r#""GlobalSecondaryIndexUpdates":[{"Delete":{"IndexName":"by_o"}}]"#, 1);
-    assert_eq!(dropped, before, "the definition of the unused attribute is dropped with the index");
+    let dropped = update(
+        &indexed,
+        r#""GlobalSecondaryIndexUpdates":[{"Delete":{"IndexName":"by_o"}}]"#,
+        1,
+    );
+    assert_eq!(
+        dropped, before,
+        "the definition of the unused attribute is dropped with the index"
+    );
     let on_demand = update(&before, r#""BillingMode":"PAY_PER_REQUEST""#, 7);
     assert_eq!(on_demand.pay_per_request_ms, Some(7));
     assert_eq!(on_demand.throughput.units.read_units, 0);

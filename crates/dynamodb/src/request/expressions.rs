@@ -51,8 +51,16 @@ impl<T: Tree> Clause<T> {
         placeholders.bind(self.kind, &self.expression)
     }
 
+    /// Checks that the clause can be bound, if it brings its own names and values.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.expression.symbols.names_are_literal {
+            true => self.bind(&Substitutions::default()).map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// The clause of a legacy parameter.
-    pub(super) fn legacy(kind: ExpressionKind, legacy: Legacy<T>) -> Self {
+    pub(crate) fn legacy(kind: ExpressionKind, legacy: Legacy<T>) -> Self {
         Self {
             expression: legacy.expression,
             kind,

@@ -190,7 +190,7 @@ impl DeleteItem {
 }
 
 /// Fails if an update changes an attribute of the primary key.
-pub(super) fn check_no_key_update(
+pub(crate) fn check_no_key_update(
     table: &TableDefinition,
     update: Option<&Clause<Update>>,
     substitutions: &Substitutions,
@@ -330,7 +330,7 @@ pub(super) fn get_item(input: GetItemInput) -> Result<GetItem, Error> {
 }
 
 /// Checks the size of an item that is to be stored.
-pub(super) fn check_item_size(item: &Item) -> Result<(), Error> {
+pub(crate) fn check_item_size(item: &Item) -> Result<(), Error> {
     match size::item_bytes(item) > size::ITEM_BYTES_MAX {
         true => Err(Error::validation("Item size has exceeded the maximum allowed size")),
         false => Ok(()),

@@ -29,6 +29,7 @@ pub use batch::{BatchGetItem, BatchWrite, BatchWriteItem, GivenProjection, Table
 pub use create_table::CreateTable;
 pub use expressions::{Clause, Substitutions};
 pub use item::{DeleteItem, GetItem, PutItem, UpdateItem};
+pub(crate) use item::{check_item_size, check_no_key_update};
 pub use key_range::{KeyRange, SortRange};
 pub use options::{
     ReturnConsumedCapacity, ReturnItemCollectionMetrics, ReturnValuesOnConditionCheckFailure, Select, WriteOptions,
