@@ -4,8 +4,9 @@
 //! The files of `requests/` are recorded by `record.py`. `differences.txt` has the cases in which the answer differs on
 //! purpose, each with its reason and with what was recorded.
 
+use dynamodb::partiql::{self, Command};
 use dynamodb::request::{
-    self, Operation, Request, TableWrites, TransactGet, TransactWrite, named_table_not_found, table_not_found,
+    self, Operation, Request, Statement, TableWrites, TransactGet, TransactWrite, named_table_not_found, table_not_found,
 };
 use dynamodb::table::TableDefinition;
 use dynamodb::{Error, ErrorKind};
@@ -97,7 +98,19 @@ impl Server {
             | Request::DescribeTimeToLive(table)
             | Request::DescribeContinuousBackups(table) => self.named(table.name()).map(drop),
             Request::UpdateTimeToLive(update) => self.named(update.table.name()).map(drop),
+            Request::ExecuteStatement(execute) => self.check_statement(&execute.statement),
             _ => Ok(()),
+        }
+    }
+
+    fn check_statement(&self, statement: &Statement) -> Result<(), Error> {
+        let command = partiql::parse_single(&statement.text, &statement.parameters)?;
+        let table = self.table(command.table().name())?;
+        match &command {
+            Command::Select(select) | Command::Exists(select) => select.access(table).map(drop),
+            Command::Insert(insert) => insert.key(table).map(drop),
+            Command::Update(update) => update.key(table).map(drop),
+            Command::Delete(delete) => delete.key(table).map(drop),
         }
     }
 

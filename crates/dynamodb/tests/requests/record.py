@@ -4,7 +4,8 @@
     record.py PORT [FILE...]    ask dynoxide on PORT of this machine, and write its answers into the files (default: all)
 
 A case is a line `Operation {body}`, a line `----` and the answer: `ok`, or an error as `Name: message`. A body is one
-line of JSON; `@N(x)` in it stands for N times the text x. A condition that fails counts as `ok`: it was accepted.
+line of JSON; `@N(x)` in it stands for N times the text x. A condition that fails
+(or an item that INSERT finds) counts as `ok`: the request was accepted.
 differences.txt has the cases in which the crate answers otherwise on purpose: there the recorded answer becomes the
 line `# recorded: ...` before the case, and the answer stays.
 """
@@ -62,7 +63,7 @@ def text(status, answer):
     name = answer["__type"].split("#")[1]
     message = answer.get("message") or answer.get("Message") or ""
     reasons = answer.get("CancellationReasons", [])
-    if name == "ConditionalCheckFailedException":
+    if name in ("ConditionalCheckFailedException", "DuplicateItemException"):
         return "ok"
     if reasons and {reason["Code"] for reason in reasons} <= {"None", "ConditionalCheckFailed"}:
         return "ok"
