@@ -6,7 +6,8 @@
 
 use dynamodb::partiql::{self, Command};
 use dynamodb::request::{
-    self, Operation, Request, Statement, TableWrites, TransactGet, TransactWrite, named_table_not_found, table_not_found,
+    self, Operation, Request, Statement, TableWrites, TransactGet, TransactWrite, named_table_not_found,
+    table_not_found,
 };
 use dynamodb::table::TableDefinition;
 use dynamodb::{Error, ErrorKind};

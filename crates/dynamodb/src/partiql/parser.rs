@@ -86,6 +86,17 @@ impl Parser<'_> {
         if self.accept(sign) { Ok(()) } else { Err(unexpected()) }
     }
 
+    /// The error for another token than the one that must follow.
+    fn instead_of(&self, expected: &str) -> Error {
+        match self.peek() {
+            Some(Token::Word(text) | Token::Number(text) | Token::Text(text) | Token::Quoted(text)) => {
+                malformed(format!("Expected '{expected}' but got '{text}'"))
+            }
+            Some(Token::Sign(sign)) => malformed(format!("Expected '{expected}' but got '{sign}'")),
+            None => unexpected(),
+        }
+    }
+
     /// Whether a word follows at a distance.
     fn is_word(&self, distance: usize, word: &str) -> bool {
         let token = self.tokens.get(self.at + distance);
@@ -102,10 +113,7 @@ impl Parser<'_> {
     fn expect_word(&mut self, word: &str) -> Parsed<()> {
         match self.accept_word(word) {
             true => Ok(()),
-            false => Err(match self.peek() {
-                Some(Token::Word(next)) => malformed(format!("Expected '{word}' but got '{next}'")),
-                _ => unexpected(),
-            }),
+            false => Err(self.instead_of(word)),
         }
     }
 
@@ -135,8 +143,10 @@ impl Parser<'_> {
     }
 
     fn command(&mut self) -> Parsed<Command> {
-        let Some(Token::Word(word)) = self.next() else {
-            return Err(malformed("Expected data manipulation"));
+        let word = match self.next() {
+            Some(Token::Word(word)) => word,
+            Some(_) => return Err(malformed("Expected data manipulation")),
+            None => return Err(malformed("Empty statement")),
         };
         match word.to_ascii_uppercase().as_str() {
             "SELECT" => self.select().map(Command::Select),
@@ -223,6 +233,9 @@ impl Parser<'_> {
         self.expect_word("INTO")?;
         let table = self.table()?;
         self.expect_word("VALUE")?;
+        if !matches!(self.peek(), Some(Token::Sign("{" | "?"))) {
+            return Err(self.instead_of("{"));
+        }
         match self.value()? {
             AttributeValue::M(item) => Ok(Insert { table, item }),
             _ => Err(malformed("Expected a tuple of attributes after VALUE")),
@@ -268,7 +281,9 @@ impl Parser<'_> {
     }
 
     fn delete(&mut self) -> Parsed<Delete> {
-        self.expect_word("FROM")?;
+        if !self.accept_word("FROM") {
+            return Err(malformed("Expected FROM after DELETE"));
+        }
         let table = self.table()?;
         let condition = self.where_clause()?;
         let returns_old = match self.returning()? {
