@@ -13,7 +13,7 @@ use crate::expression::{Action, Bindings, Change, SetOperand, SetValue, Update};
 use crate::path::{self, Path, Step};
 use crate::projection::project_paths;
 use crate::value::size::{ITEM_BYTES_MAX, item_bytes, value_bytes};
-use crate::value::{AttributeValue, Item, NESTING_MAX, Number, Set, copy_item, copy_value, depth};
+use crate::value::{AttributeValue, Item, NESTING_MAX, Set, copy_item, copy_value, depth};
 
 /// What UpdateItem and other writes answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,18 +67,14 @@ pub fn apply(
     bindings: &Bindings<'_>,
     returns: ReturnValues,
 ) -> Result<Updated, Error> {
-    let exists = old.is_some();
     let paths = || update.actions.iter().map(|action| &action.path);
     let before = match (&old, returns) {
         (Some(old), ReturnValues::AllOld) => Some(copy_item(old)),
         (Some(old), ReturnValues::UpdatedOld) => Some(project_paths(paths(), old, bindings)),
         _ => None,
     };
-    let mut item = old.unwrap_or_default();
+    let mut item = old.unwrap_or_else(|| copy_item(key));
     let changes = evaluate(update, &item, bindings)?;
-    if !exists {
-        item = copy_item(key);
-    }
     perform(update, changes, &mut item, bindings)?;
     if item_bytes(&item) > ITEM_BYTES_MAX {
         return Err(too_large());
@@ -177,27 +173,25 @@ impl<'r> Reader<'r> {
             SetValue::Plus(left, right) => (left, right, true),
             SetValue::Minus(left, right) => (left, right, false),
         };
-        let (left, right) = (self.number(left)?, self.number(right)?);
-        let result = if is_plus { left.plus(right) } else { left.minus(right) };
+        let (left, right) = (self.required(left)?, self.required(right)?);
+        let (AttributeValue::N(left), AttributeValue::N(right)) = (&*left, &*right) else {
+            return Err(wrong_operand());
+        };
+        let result = if is_plus { left.plus(*right) } else { left.minus(*right) };
         result.map(AttributeValue::N).map_err(|e| e.of_arithmetic())
     }
 
-    fn number(&mut self, operand: &SetOperand) -> Result<Number, Error> {
-        match self.operand(operand)?.as_deref() {
-            Some(AttributeValue::N(number)) => Ok(*number),
-            Some(_) => Err(wrong_operand()),
-            None => Err(missing_operand()),
-        }
+    fn required(&mut self, operand: &SetOperand) -> Result<Cow<'r, AttributeValue>, Error> {
+        self.operand(operand)?.ok_or_else(missing_operand)
     }
 
     fn owned(&mut self, operand: &SetOperand) -> Result<AttributeValue, Error> {
-        match self.operand(operand)? {
-            Some(Cow::Owned(value)) => Ok(value),
-            Some(Cow::Borrowed(value)) => {
+        match self.required(operand)? {
+            Cow::Owned(value) => Ok(value),
+            Cow::Borrowed(value) => {
                 self.count(value_bytes(value))?;
                 Ok(copy_value(value))
             }
-            None => Err(missing_operand()),
         }
     }
 

@@ -29,8 +29,9 @@ pub const EXPRESSION_BYTES_MAX: usize = 4096;
 pub const OPERATORS_MAX: usize = 300;
 /// Operands that IN may have after it.
 pub const IN_OPERANDS_MAX: usize = 100;
-/// Levels of parentheses and NOT that an expression may have; the stack of a request bears them.
-pub const NESTING_MAX: usize = 300;
+/// Levels of parentheses, functions and NOT that an expression may have: two for each operator, as in `NOT (NOT (a))`,
+/// and some. The stack of a request bears them.
+pub const NESTING_MAX: usize = 2 * OPERATORS_MAX + 10;
 
 /// Which parameter of a request an expression is: texts of errors name it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

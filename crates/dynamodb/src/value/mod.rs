@@ -21,8 +21,8 @@ pub use set::Set;
 /// An item, or the value of a map: attributes by name.
 pub type Item = BTreeMap<String, AttributeValue>;
 
-/// Levels of lists and maps that a value may have.
-pub const NESTING_MAX: usize = 32;
+/// Levels of lists and maps that a value may have. With the attribute that has the value they are 32.
+pub const NESTING_MAX: usize = 31;
 
 /// The value of an attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]

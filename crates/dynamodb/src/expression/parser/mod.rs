@@ -186,7 +186,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The digits of an index and the bracket after them, with no white space: the service refuses it there.
+    /// The digits of an index and the bracket after them.
     fn index(&mut self) -> Result<u32, Error> {
         let digits = self.tokens.peek_text();
         if self.tokens.peek() != Some(Kind::Digits) {

@@ -19,6 +19,8 @@ use crate::value::{AttributeValue, Item, NESTING_MAX, Number, Set, ValueType};
 const EMPTY: &str = "Supplied AttributeValue is empty, must contain exactly one of the supported datatypes";
 const SEVERAL: &str =
     "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes";
+const TOO_DEEP: &str =
+    "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 const INVALID: &str = "One or more parameter values were invalid: ";
 const STRUCTURE: &str = "Start of structure or map found where not expected.";
 const VALUE_CLASS: &str = "class com.amazonaws.dynamodb.v20120810.AttributeValue";
@@ -245,8 +247,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AttributeValue, A::Error> {
         preempt::point();
         if self.depth > NESTING_MAX {
-            let text = "Nesting Levels have exceeded supported limits";
-            self.problems.note(Error::validation([INVALID, text].concat()), true);
+            self.problems.note(Error::validation(TOO_DEEP), true);
             while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
                 preempt::point();
             }
@@ -478,13 +479,7 @@ impl<'de> Visitor<'de> for Flag<'_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        match text {
-            "true" => Ok(Some(true)),
-            "false" => Ok(Some(false)),
-            _ => Err(self
-                .0
-                .fail(Error::serialization("Unexpected token received from parser"))),
-        }
+        Ok(Some(text.eq_ignore_ascii_case("true")))
     }
 
     refuse!(number);
