@@ -72,12 +72,13 @@ impl TableReference {
     /// Reads a reference. None for text that begins as an ARN and is not that of a table. A name is not checked here:
     /// operations have texts of their own for it.
     pub fn new(given: String) -> Option<Self> {
-        let name_at = match given.starts_with("arn:") {
-            false => 0,
-            true => match Arn::parse(&given)?.table()? {
+        let name_at = if !given.starts_with("arn:") {
+            0
+        } else {
+            match Arn::parse(&given)?.table()? {
                 (name, "") => given.len() - name.len(),
                 _ => return None,
-            },
+            }
         };
         Some(Self { given, name_at })
     }

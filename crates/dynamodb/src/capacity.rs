@@ -83,9 +83,10 @@ pub fn read_units(bytes: usize, consistency: Consistency) -> Units {
 /// What a write costs: of the larger of the item before and after, in bytes (0 for none).
 pub fn write_units(before: usize, after: usize, is_transactional: bool) -> Units {
     let units = rounded(before.max(after), WRITE_BYTES);
-    match is_transactional {
-        true => Units::whole(units.saturating_mul(2)),
-        false => Units::whole(units),
+    if is_transactional {
+        Units::whole(units.saturating_mul(2))
+    } else {
+        Units::whole(units)
     }
 }
 

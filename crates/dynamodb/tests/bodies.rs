@@ -96,10 +96,7 @@ proptest! {
         let (operation, body) = recorded[case.index(recorded.len())];
         let mut bytes = body.as_bytes().to_vec();
         let at = at.index(bytes.len());
-        match cut {
-            true => bytes.truncate(at),
-            false => bytes[at] = byte,
-        }
+        if cut { bytes.truncate(at) } else { bytes[at] = byte }
         let _ = Request::parse(operation, &bytes);
     }
 

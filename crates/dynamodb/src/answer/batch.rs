@@ -34,7 +34,7 @@ impl BatchGet<'_> {
         let mut object = Object::begin(out);
         let mut tables = Object::begin(object.name("Responses"));
         for (table, items) in self.tables {
-            tables.list(table, items, |out, item| write_item(out, item));
+            tables.list(table, items, write_item);
         }
         tables.end();
         let mut tables = Object::begin(object.name("UnprocessedKeys"));
@@ -55,7 +55,7 @@ impl UnprocessedKeys<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         let request = self.request;
         let mut object = Object::begin(out);
-        object.list("Keys", self.keys, |out, key| write_item(out, key));
+        object.list("Keys", self.keys, write_item);
         if request.consistent_read {
             object.flag("ConsistentRead", true);
         }

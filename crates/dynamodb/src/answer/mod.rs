@@ -269,7 +269,7 @@ pub fn write_statement(
     detail: ReturnConsumedCapacity,
 ) {
     let mut object = Object::begin(out);
-    object.list("Items", items, |out, item| write_item(out, item));
+    object.list("Items", items, write_item);
     if let Some(next) = next {
         object.text("NextToken", next);
     }

@@ -111,18 +111,20 @@ impl Parser<'_> {
     }
 
     fn expect_word(&mut self, word: &str) -> Parsed<()> {
-        match self.accept_word(word) {
-            true => Ok(()),
-            false => Err(self.instead_of(word)),
+        if self.accept_word(word) {
+            Ok(())
+        } else {
+            Err(self.instead_of(word))
         }
     }
 
     /// Enters a level of nesting, which `leave` ends.
     fn enter(&mut self) -> Parsed<()> {
         self.depth += 1;
-        match self.depth > NESTING_MAX {
-            true => Err(malformed("Nesting levels have exceeded the supported limit")),
-            false => Ok(()),
+        if self.depth > NESTING_MAX {
+            Err(malformed("Nesting levels have exceeded the supported limit"))
+        } else {
+            Ok(())
         }
     }
 
@@ -190,16 +192,15 @@ impl Parser<'_> {
     }
 
     fn select(&mut self) -> Parsed<Select> {
-        let projection = match self.accept("*") {
-            true => None,
-            false => {
-                let mut paths = vec![self.path()?];
-                while self.accept(",") {
-                    check_count(paths.len())?;
-                    paths.push(self.path()?);
-                }
-                Some(self.clause(ExpressionKind::Projection, Projection { paths })?)
+        let projection = if self.accept("*") {
+            None
+        } else {
+            let mut paths = vec![self.path()?];
+            while self.accept(",") {
+                check_count(paths.len())?;
+                paths.push(self.path()?);
             }
+            Some(self.clause(ExpressionKind::Projection, Projection { paths })?)
         };
         self.expect_word("FROM")?;
         let (table, index) = self.target()?;
@@ -332,12 +333,11 @@ impl Parser<'_> {
     }
 
     fn where_clause(&mut self) -> Parsed<Option<Clause<Condition>>> {
-        match self.accept_word("WHERE") {
-            false => Ok(None),
-            true => {
-                let condition = self.or()?;
-                self.clause(ExpressionKind::Filter, condition).map(Some)
-            }
+        if !self.accept_word("WHERE") {
+            Ok(None)
+        } else {
+            let condition = self.or()?;
+            self.clause(ExpressionKind::Filter, condition).map(Some)
         }
     }
 
@@ -450,9 +450,10 @@ impl Parser<'_> {
         } else {
             return Err(unexpected());
         };
-        Ok(match negated {
-            true => Condition::Not(Box::new(condition)),
-            false => condition,
+        Ok(if negated {
+            Condition::Not(Box::new(condition))
+        } else {
+            condition
         })
     }
 
@@ -492,12 +493,11 @@ impl Parser<'_> {
     }
 
     fn plain_operand(&mut self) -> Parsed<Operand> {
-        match self.is_path() {
-            true => self.path().map(Operand::Path),
-            false => {
-                let value = self.value()?;
-                self.constant(value).map(Operand::Value)
-            }
+        if self.is_path() {
+            self.path().map(Operand::Path)
+        } else {
+            let value = self.value()?;
+            self.constant(value).map(Operand::Value)
         }
     }
 
@@ -588,9 +588,10 @@ impl Parser<'_> {
             ));
         }
         let value = self.constant(value)?;
-        Ok(match is_add {
-            true => Change::Add(value),
-            false => Change::Delete(value),
+        Ok(if is_add {
+            Change::Add(value)
+        } else {
+            Change::Delete(value)
         })
     }
 
@@ -606,12 +607,11 @@ impl Parser<'_> {
                 _ => Err(Error::validation(format!("Unrecognized function: {name}"))),
             };
         }
-        match self.is_path() {
-            true => self.path().map(SetOperand::Path),
-            false => {
-                let value = self.value()?;
-                self.constant(value).map(SetOperand::Value)
-            }
+        if self.is_path() {
+            self.path().map(SetOperand::Path)
+        } else {
+            let value = self.value()?;
+            self.constant(value).map(SetOperand::Value)
         }
     }
 
@@ -688,9 +688,10 @@ impl Parser<'_> {
 }
 
 fn check_count(count: usize) -> Parsed<()> {
-    match count >= PARTS_MAX {
-        true => Err(malformed("Too many terms")),
-        false => Ok(()),
+    if count >= PARTS_MAX {
+        Err(malformed("Too many terms"))
+    } else {
+        Ok(())
     }
 }
 

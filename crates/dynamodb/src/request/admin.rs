@@ -235,9 +235,10 @@ pub(super) fn tag_resource(input: TagsInput) -> Result<TagResource, Error> {
 pub(super) fn untag_resource(input: TagsInput) -> Result<UntagResource, Error> {
     let table = resource(input.arn)?;
     let keys: Vec<String> = elements(input.keys).into_iter().map(|Text(key)| key).collect();
-    match keys.is_empty() {
-        true => Err(Error::validation("Atleast one Tag Key needs to be provided as Input.")),
-        false => Ok(UntagResource { table, keys }),
+    if keys.is_empty() {
+        Err(Error::validation("Atleast one Tag Key needs to be provided as Input."))
+    } else {
+        Ok(UntagResource { table, keys })
     }
 }
 

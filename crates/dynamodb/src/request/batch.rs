@@ -157,9 +157,10 @@ impl TableWrites {
             BatchWrite::Delete(key) => key_of_request(table, key),
             BatchWrite::Put(item) => {
                 let mut names = table.key_schema.0.iter().map(|element| &element.name);
-                match names.all(|name| item.contains_key(name)) {
-                    true => key_of_new_item(table, item, TypeError::Schema),
-                    false => Err(Error::validation(SCHEMA_MISMATCH)),
+                if names.all(|name| item.contains_key(name)) {
+                    key_of_new_item(table, item, TypeError::Schema)
+                } else {
+                    Err(Error::validation(SCHEMA_MISMATCH))
                 }
             }
         };
@@ -240,9 +241,10 @@ fn check_get_members(items: &[(String, KeysAndAttributes)], capacity: Option<&Te
     }
     errors.word::<ReturnConsumedCapacity>(capacity, "returnConsumedCapacity");
     errors.finish()?;
-    match items.iter().map(|(_, of)| keys(of)).sum::<usize>() > KEYS_MAX {
-        true => Err(Error::validation("Too many items requested for the BatchGetItem call")),
-        false => Ok(()),
+    if items.iter().map(|(_, of)| keys(of)).sum::<usize>() > KEYS_MAX {
+        Err(Error::validation("Too many items requested for the BatchGetItem call"))
+    } else {
+        Ok(())
     }
 }
 

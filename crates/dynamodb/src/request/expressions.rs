@@ -44,18 +44,20 @@ impl<T: Tree> Clause<T> {
     /// A ValidationException for a placeholder that is not defined or a value of a wrong type; none for a clause of a
     /// parsed request, whose expressions are checked.
     pub fn bind<'r>(&'r self, substitutions: &'r Substitutions) -> Result<Bindings<'r>, Error> {
-        let mut placeholders = match self.expression.symbols.names_are_literal {
-            true => Placeholders::new(None, self.legacy_values.as_ref())?,
-            false => substitutions.placeholders()?,
+        let mut placeholders = if self.expression.symbols.names_are_literal {
+            Placeholders::new(None, self.legacy_values.as_ref())?
+        } else {
+            substitutions.placeholders()?
         };
         placeholders.bind(self.kind, &self.expression)
     }
 
     /// Checks that the clause can be bound, if it brings its own names and values.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.expression.symbols.names_are_literal {
-            true => self.bind(&Substitutions::default()).map(drop),
-            false => Ok(()),
+        if self.expression.symbols.names_are_literal {
+            self.bind(&Substitutions::default()).map(drop)
+        } else {
+            Ok(())
         }
     }
 

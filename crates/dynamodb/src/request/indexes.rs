@@ -310,9 +310,10 @@ fn check_global_structure(schema: &KeySchema) -> Result<(), Error> {
         // Two partition keys are allowed here.
         let both_hash = schema.0.iter().all(|element| element.key_type == KeyType::Hash);
         let distinct = schema.0.first().map(|one| &one.name) != schema.0.get(1).map(|two| &two.name);
-        return match both_hash && distinct {
-            true => Ok(()),
-            false => check_structure(schema),
+        return if both_hash && distinct {
+            Ok(())
+        } else {
+            check_structure(schema)
         };
     }
     if schema.0[0].key_type != KeyType::Hash {
@@ -332,11 +333,12 @@ fn check_global_structure(schema: &KeySchema) -> Result<(), Error> {
         )));
     }
     let names: BTreeSet<&str> = schema.0.iter().map(|element| element.name.as_str()).collect();
-    match names.len() == schema.0.len() {
-        true => Ok(()),
-        false => Err(Error::validation(
+    if names.len() == schema.0.len() {
+        Ok(())
+    } else {
+        Err(Error::validation(
             "Invalid KeySchema: Some key attributes have the same name",
-        )),
+        ))
     }
 }
 
@@ -349,9 +351,10 @@ pub(super) fn hash_order<'a>(names: impl Iterator<Item = &'a str>, sized: bool) 
             unique.push(name);
         }
     }
-    let mut buckets = match sized {
-        true => unique.len().max(1).next_power_of_two(),
-        false => 16,
+    let mut buckets = if sized {
+        unique.len().max(1).next_power_of_two()
+    } else {
+        16
     };
     while unique.len() * 4 > buckets * 3 {
         buckets *= 2;
@@ -437,9 +440,10 @@ pub(super) fn local_indexes(
         });
     }
     check_duplicates(indexes.iter().map(|index| index.name.as_str()))?;
-    match indexes.len() > LOCAL_INDEXES_MAX {
-        true => Err(invalid("Number of LocalSecondaryIndexes exceeds per-table limit of 5")),
-        false => Ok(indexes),
+    if indexes.len() > LOCAL_INDEXES_MAX {
+        Err(invalid("Number of LocalSecondaryIndexes exceeds per-table limit of 5"))
+    } else {
+        Ok(indexes)
     }
 }
 

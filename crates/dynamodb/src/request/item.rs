@@ -331,9 +331,10 @@ pub(super) fn get_item(input: GetItemInput) -> Result<GetItem, Error> {
 
 /// Checks the size of an item that is to be stored.
 pub(crate) fn check_item_size(item: &Item) -> Result<(), Error> {
-    match size::item_bytes(item) > size::ITEM_BYTES_MAX {
-        true => Err(Error::validation("Item size has exceeded the maximum allowed size")),
-        false => Ok(()),
+    if size::item_bytes(item) > size::ITEM_BYTES_MAX {
+        Err(Error::validation("Item size has exceeded the maximum allowed size"))
+    } else {
+        Ok(())
     }
 }
 

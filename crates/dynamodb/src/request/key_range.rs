@@ -110,12 +110,11 @@ fn flatten<'t>(tree: &'t Condition, all: &mut Vec<&'t Condition>) -> Result<(), 
 }
 
 fn add<'t>(part: &'t Condition, all: &mut Vec<&'t Condition>) -> Result<(), Error> {
-    match all.len() < CONDITIONS_MAX {
-        true => {
-            all.push(part);
-            Ok(())
-        }
-        false => Err(unsupported()),
+    if all.len() < CONDITIONS_MAX {
+        all.push(part);
+        Ok(())
+    } else {
+        Err(unsupported())
     }
 }
 
@@ -125,11 +124,12 @@ fn operator_error(name: &str) -> Error {
 
 fn attribute<'r>(path: &Path, bindings: &Bindings<'r>) -> Result<&'r str, Error> {
     let name = bindings.name(path.attribute);
-    match path.is_top_level() {
-        true => Ok(name),
-        false => Err(invalid(
+    if path.is_top_level() {
+        Ok(name)
+    } else {
+        Err(invalid(
             "KeyConditionExpressions cannot have conditions on nested attributes",
-        )),
+        ))
     }
 }
 
@@ -246,12 +246,13 @@ fn partition(schema: &KeySchema, conditions: &[KeyCondition]) -> Result<Vec<Attr
             }
         }
     }
-    match missing.is_empty() {
-        true => Ok(values),
-        false => Err(Error::validation(format!(
+    if missing.is_empty() {
+        Ok(values)
+    } else {
+        Err(Error::validation(format!(
             "HASH key attributes {} must have equality conditions specified in the query",
             missing.join(", ")
-        ))),
+        )))
     }
 }
 

@@ -97,9 +97,10 @@ pub(super) fn check_member(name: Option<&Text>, at: &str, errors: &mut Constrain
 
 /// Whether a key of RequestItems names a table.
 pub(super) fn is_table(name: &str) -> bool {
-    match name.starts_with("arn:") {
-        true => TableReference::new(name.to_owned()).is_some(),
-        false => is_name(name) && (TABLE_NAME_MIN..=TABLE_NAME_MAX).contains(&name.len()),
+    if name.starts_with("arn:") {
+        TableReference::new(name.to_owned()).is_some()
+    } else {
+        is_name(name) && (TABLE_NAME_MIN..=TABLE_NAME_MAX).contains(&name.len())
     }
 }
 

@@ -137,9 +137,10 @@ impl Query {
             return Ok(());
         };
         let bindings = filter.bind(&self.read.substitutions)?;
-        let parameter = match self.has_legacy_filter {
-            true => "QueryFilter",
-            false => "Filter Expression",
+        let parameter = if self.has_legacy_filter {
+            "QueryFilter"
+        } else {
+            "Filter Expression"
         };
         let mut error = None;
         filter.expression.tree.visit_paths(&mut |path| {
@@ -211,12 +212,13 @@ impl ReadItems {
         let (Some(index), Some(Select::AllAttributes), Some(name)) = (index, self.select, &self.index) else {
             return Ok(());
         };
-        match index.is_global() && index.projection().projection_type != ProjectionType::All {
-            true => Err(Error::validation(format!(
+        if index.is_global() && index.projection().projection_type != ProjectionType::All {
+            Err(Error::validation(format!(
                 "One or more parameter values were invalid: Select type ALL_ATTRIBUTES is not supported for global \
-                 secondary index {name} because its projection type is not ALL"
-            ))),
-            false => Ok(()),
+             secondary index {name} because its projection type is not ALL"
+            )))
+        } else {
+            Ok(())
         }
     }
 }
@@ -240,9 +242,10 @@ fn check_start_names(
             .get(&element.name)
             .is_some_and(|value| has_type(value, scalar_type))
     });
-    match fits && start.len() == elements().count() {
-        true => Ok(()),
-        false => Err(Error::validation(START_INVALID)),
+    if fits && start.len() == elements().count() {
+        Ok(())
+    } else {
+        Err(Error::validation(START_INVALID))
     }
 }
 

@@ -98,7 +98,7 @@ pub struct BatchExecuteStatement {
 pub struct ExecuteTransaction {
     /// The statements.
     pub statements: Vec<Statement>,
-    /// The same token again within ten minutes repeats nothing.
+    /// A request that repeats the token within ten minutes is not executed again.
     pub token: Option<String>,
     /// What the answer reports of capacity.
     pub consumed_capacity: ReturnConsumedCapacity,

@@ -84,7 +84,7 @@ structure! {
 pub struct TransactWriteItems {
     /// The actions.
     pub actions: Vec<TransactWrite>,
-    /// The same token again within ten minutes repeats nothing.
+    /// A request that repeats the token within ten minutes is not executed again.
     pub token: Option<String>,
     /// What the answer reports of capacity.
     pub consumed_capacity: ReturnConsumedCapacity,

@@ -112,9 +112,10 @@ pub(crate) fn check_size(value: &AttributeValue, key_type: KeyType) -> Result<()
              of 1024 bytes",
         ),
     };
-    match bytes(value) > limit {
-        true => Err(Error::validation(text)),
-        false => Ok(()),
+    if bytes(value) > limit {
+        Err(Error::validation(text))
+    } else {
+        Ok(())
     }
 }
 
