@@ -177,6 +177,7 @@ pub struct RestoreTableFromBackup {
 pub(super) fn tags(list: Vec<shapes::Tag>) -> Result<Vec<Tag>, Error> {
     let mut tags: Vec<Tag> = Vec::with_capacity(list.len().min(TAGS_MAX));
     for (number, tag) in list.into_iter().enumerate() {
+        stdx::preempt::point();
         let mut errors = Constraints::default();
         errors.required(tag.key.as_ref(), format_args!("tags.{}.member.key", number + 1));
         errors.required(tag.value.as_ref(), format_args!("tags.{}.member.value", number + 1));
@@ -234,7 +235,7 @@ pub(super) fn tag_resource(input: TagsInput) -> Result<TagResource, Error> {
 
 pub(super) fn untag_resource(input: TagsInput) -> Result<UntagResource, Error> {
     let table = resource(input.arn)?;
-    let keys: Vec<String> = elements(input.keys).into_iter().map(|Text(key)| key).collect();
+    let keys: Vec<String> = stdx::preempt::collect(elements(input.keys).into_iter().map(|Text(key)| key));
     if keys.is_empty() {
         Err(Error::validation("Atleast one Tag Key needs to be provided as Input."))
     } else {

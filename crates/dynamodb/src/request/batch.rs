@@ -193,6 +193,16 @@ fn listed<T>(items: &[(String, T)]) -> String {
     format!("{{{}}}", names.join(", "))
 }
 
+/// Refuses more tables than a batch has keys or writes.
+fn check_tables(count: usize, most: usize) -> Result<(), Error> {
+    let mut errors = Constraints::default();
+    if count > most {
+        let most = format!("Member must have length less than or equal to {most}");
+        errors.value("{...}", "requestItems", most);
+    }
+    errors.finish()
+}
+
 /// Adds the constraint on names of tables.
 fn check_names<T>(items: &[(String, T)], errors: &mut Constraints) {
     if !items.iter().all(|(name, _)| names::is_table(name)) {
@@ -214,6 +224,7 @@ fn check_get_members(items: &[(String, KeysAndAttributes)], capacity: Option<&Te
         );
         return errors.finish();
     }
+    check_tables(items.len(), KEYS_MAX)?;
     let keys = |of: &KeysAndAttributes| of.keys.as_ref().map_or(0, |List(keys)| keys.len());
     for (name, of) in items {
         if of.keys.is_none() {
@@ -327,6 +338,7 @@ pub(super) fn batch_write_item(input: BatchWriteItemInput) -> Result<BatchWriteI
             "The requestItems parameter is required for BatchWriteItem",
         ));
     }
+    check_tables(items.len(), WRITES_MAX)?;
     let mut errors = Constraints::default();
     if items
         .iter()

@@ -8,6 +8,8 @@ use crate::error::Error;
 
 /// Errors of constraints that the service lists in one answer.
 const LISTED_MAX: usize = 10;
+/// Bytes of a value that an error repeats: an answer must not be as large as a body.
+const REPEATED_BYTES_MAX: usize = 10_000;
 
 /// An enumeration of the API: its values are words.
 pub(crate) trait Words: Sized {
@@ -72,6 +74,14 @@ impl Constraints {
 
     /// Adds that a value violates a constraint.
     pub(crate) fn value(&mut self, value: impl Display, at: impl Display, constraint: impl Display) {
+        if self.count == LISTED_MAX {
+            return;
+        }
+        let mut value = value.to_string();
+        if value.len() > REPEATED_BYTES_MAX {
+            value.truncate(value.floor_char_boundary(REPEATED_BYTES_MAX));
+            value.push_str("...");
+        }
         self.add(format_args!(
             "Value '{value}' at '{at}' failed to satisfy constraint: {constraint}"
         ));

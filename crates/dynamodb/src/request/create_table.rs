@@ -106,6 +106,14 @@ impl CreateTable {
     }
 }
 
+/// Refuses lists that are too long to be looked at.
+fn check_lists(input: &CreateTableInput) -> Result<(), Error> {
+    indexes::check_list(input.attributes.as_ref(), "AttributeDefinitions")?;
+    indexes::check_list(input.global_indexes.as_ref(), "GlobalSecondaryIndexes")?;
+    indexes::check_list(input.local_indexes.as_ref(), "LocalSecondaryIndexes")?;
+    indexes::check_list(input.vector_indexes.as_ref(), "VectorIndexes")
+}
+
 /// Checks the constraints on single members.
 fn check_members(input: &CreateTableInput) -> Result<(), Error> {
     let mut errors = Constraints::default();
@@ -297,6 +305,7 @@ fn check_late(input: &CreateTableInput, billing: BillingMode) -> Result<(), Erro
 /// Makes the request of its body.
 pub(super) fn create_table(input: CreateTableInput) -> Result<CreateTable, Error> {
     let table = names::for_creation(input.table_name.clone())?;
+    check_lists(&input)?;
     check_members(&input)?;
     let billing = input.billing_mode.as_ref();
     let billing = billing.and_then(|Text(word)| BillingMode::from_word(word));

@@ -167,7 +167,13 @@ impl Parameters {
                 null.join(" and ")
             ));
         }
-        let names = names.map(|Map(names)| names.into_iter().map(|(key, Text(name))| (key, name)).collect());
+        let names = names.map(|Map(names)| {
+            let name = |(key, Text(name)): (String, Text)| {
+                stdx::preempt::point();
+                (key, name)
+            };
+            names.into_iter().map(name).collect()
+        });
         let problem = values.as_ref().and_then(|values| values.problem.clone());
         let substitutions = Substitutions {
             names,

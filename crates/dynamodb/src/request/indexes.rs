@@ -23,8 +23,11 @@ pub const VECTOR_INDEXES_MAX: usize = 5;
 const DIMENSIONS_MAX: i64 = 4096;
 /// Attributes of one type in the key of a global secondary index.
 const KEY_PARTS_MAX: usize = 4;
-/// The elements of a list that the service checks one by one.
-const CHECKED_MAX: usize = 10;
+/// Attributes that a projection can list.
+const NON_KEY_ATTRIBUTES_MAX: usize = 20;
+/// Elements of a list of definitions or indexes, or of changes of indexes: what is above is refused before any element
+/// is looked at. The limits of the API are far below.
+const LIST_MAX: usize = 300;
 
 /// The text before errors that name a parameter.
 pub(super) const INVALID: &str = "One or more parameter values were invalid: ";
@@ -32,6 +35,14 @@ pub(super) const INVALID: &str = "One or more parameter values were invalid: ";
 /// A ValidationException that begins with [`INVALID`].
 pub(super) fn invalid(text: impl AsRef<str>) -> Error {
     Error::validation([INVALID, text.as_ref()].concat())
+}
+
+/// Refuses a list that is too long to be looked at.
+pub(super) fn check_list<T>(list: Option<&List<T>>, name: &str) -> Result<(), Error> {
+    if list.is_some_and(|List(list)| list.len() > LIST_MAX) {
+        return Err(invalid(format!("{name} has more than {LIST_MAX} elements")));
+    }
+    Ok(())
 }
 
 /// Checks the elements of a key schema.
@@ -70,7 +81,8 @@ fn listed(schema: &[shapes::KeySchemaElement]) -> String {
 /// Checks the members of each element of a key schema.
 pub(super) fn check_key_elements(schema: Option<&List<shapes::KeySchemaElement>>, at: &str, errors: &mut Constraints) {
     let schema = schema.map_or(&[][..], |List(schema)| schema);
-    for (number, element) in schema.iter().take(CHECKED_MAX).enumerate() {
+    // A schema that is longer is refused.
+    for (number, element) in schema.iter().take(2 * KEY_PARTS_MAX).enumerate() {
         let at = format!("{at}.{}.member", number + 1);
         errors.required(element.name.as_ref(), format_args!("{at}.attributeName"));
         let at = format!("{at}.keyType");
@@ -81,7 +93,7 @@ pub(super) fn check_key_elements(schema: Option<&List<shapes::KeySchemaElement>>
 
 /// Checks attribute definitions.
 pub(super) fn check_definitions(definitions: &[shapes::AttributeDefinition], errors: &mut Constraints) {
-    for (number, definition) in definitions.iter().take(CHECKED_MAX + 1).enumerate() {
+    for (number, definition) in definitions.iter().enumerate() {
         let at = format!("attributeDefinitions.{}.member", number + 1);
         errors.required(definition.name.as_ref(), format_args!("{at}.attributeName"));
         let at = format!("{at}.attributeType");
@@ -112,10 +124,19 @@ fn check_projection(projection: Option<&shapes::Projection>, at: &str, errors: &
         return errors.null(at);
     };
     errors.word::<ProjectionType>(projection.projection_type.as_ref(), format_args!("{at}.projectionType"));
-    errors.not_empty(
-        projection.non_key_attributes.as_ref(),
-        format_args!("{at}.nonKeyAttributes"),
-    );
+    let at = format!("{at}.nonKeyAttributes");
+    errors.not_empty(projection.non_key_attributes.as_ref(), &at);
+    let names = projection
+        .non_key_attributes
+        .as_ref()
+        .map_or(&[][..], |List(names)| names);
+    if names.len() > NON_KEY_ATTRIBUTES_MAX {
+        let most = format!("Member must have length less than or equal to {NON_KEY_ATTRIBUTES_MAX}");
+        return errors.value("[...]", at, most);
+    }
+    for Text(name) in names {
+        errors.length(name, &at, 1, crate::arn::TABLE_NAME_MAX);
+    }
 }
 
 /// Checks the name of an index.
@@ -170,7 +191,11 @@ pub(super) fn check_vector(index: &shapes::VectorIndex, at: &str, errors: &mut C
         }
     }
     let schema = index.search_schema.as_ref().map_or(&[][..], |List(schema)| schema);
-    for (number, element) in schema.iter().take(CHECKED_MAX).enumerate() {
+    if schema.len() > LIST_MAX {
+        let most = format!("Member must have length less than or equal to {LIST_MAX}");
+        return errors.value("[...]", format_args!("{at}.searchSchema"), most);
+    }
+    for (number, element) in schema.iter().enumerate() {
         let at = format!("{at}.searchSchema.{}.member", number + 1);
         errors.required(element.name.as_ref(), format_args!("{at}.attributeName"));
         let at = format!("{at}.searchSchemaElementType");
@@ -196,7 +221,7 @@ pub(super) fn check_each<T>(
     check: impl Fn(&T, &str, &mut Constraints),
 ) {
     let list = list.map_or(&[][..], |List(list)| list);
-    for (number, element) in list.iter().take(CHECKED_MAX).enumerate() {
+    for (number, element) in list.iter().enumerate() {
         check(element, &format!("{at}.{}.member", number + 1), errors);
     }
 }
@@ -350,6 +375,7 @@ pub(super) fn hash_order<'a>(names: impl Iterator<Item = &'a str>, sized: bool) 
         if !unique.contains(&name) {
             unique.push(name);
         }
+        stdx::preempt::point();
     }
     let mut buckets = if sized {
         unique.len().max(1).next_power_of_two()

@@ -294,7 +294,7 @@ pub(super) fn attributes_to_get(
     let Some(List(attributes)) = attributes else {
         return Ok(None);
     };
-    let names: Vec<String> = attributes.into_iter().map(|Text(name)| name).collect();
+    let names = stdx::preempt::collect(attributes.into_iter().map(|Text(name)| name));
     let clause = expressions::attributes_to_get(&names).map_err(|error| style.error(error))?;
     Ok(Some(clause))
 }

@@ -229,6 +229,9 @@ fn index_updates(input: &mut UpdateTableInput, definitions: &[AttributeDefinitio
 
 pub(super) fn update_table(mut input: UpdateTableInput) -> Result<UpdateTable, Error> {
     let table = names::for_administration(input.table_name.take())?;
+    indexes::check_list(input.attributes.as_ref(), "AttributeDefinitions")?;
+    indexes::check_list(input.global_updates.as_ref(), "GlobalSecondaryIndexUpdates")?;
+    indexes::check_list(input.vector_updates.as_ref(), "VectorIndexUpdates")?;
     check_members(&input)?;
     let billing_mode = input.billing_mode.as_ref();
     let billing_mode = billing_mode.and_then(|Text(word)| BillingMode::from_word(word));
