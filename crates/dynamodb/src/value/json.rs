@@ -216,7 +216,11 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
 
 fn write_escaped(out: &mut Vec<u8>, mut rest: &[u8]) {
     let is_special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
-    while let Some(at) = rest.iter().position(is_special) {
+    let find = |bytes: &[u8]| {
+        let plain = plain_words(bytes);
+        bytes[plain..].iter().position(is_special).map(|at| plain + at)
+    };
+    while let Some(at) = find(rest) {
         let (plain, special) = rest.split_at(at);
         out.extend_from_slice(plain);
         let Some((byte, after)) = special.split_first() else {
@@ -226,6 +230,25 @@ fn write_escaped(out: &mut Vec<u8>, mut rest: &[u8]) {
         rest = after;
     }
     out.extend_from_slice(rest);
+}
+
+/// The length of the words of eight bytes at the beginning that have no byte to be escaped.
+fn plain_words(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    // A byte below n borrows into its highest bit, which it does not have itself. See "Determine if a word has a byte
+    // less than n" of Anderson's Bit Twiddling Hacks.
+    let has_less = |word: u64, n: u8| word.wrapping_sub(ONES * u64::from(n)) & !word & HIGH != 0;
+    let is_plain = |word: u64| {
+        let has = |byte: u8| has_less(word ^ (ONES * u64::from(byte)), 1);
+        !(has_less(word, 0x20) || has(b'"') || has(b'\\'))
+    };
+    let words = bytes.as_chunks::<8>().0;
+    words
+        .iter()
+        .take_while(|word| is_plain(u64::from_ne_bytes(**word)))
+        .count()
+        * 8
 }
 
 fn write_escape(out: &mut Vec<u8>, byte: u8) {

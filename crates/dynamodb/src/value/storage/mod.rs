@@ -18,12 +18,16 @@
 //! are [`Malformed`], whatever they are; they accept numbers and vints that are not in the shortest form, but not
 //! names or elements out of order.
 
+mod transcode;
+
 use std::fmt;
 
 use stdx::bytes::Reader;
 use stdx::{preempt, vint};
 
 use super::{AttributeValue, Item, NESTING_MAX, Number, Set};
+
+pub use transcode::{write_item_json, write_value_json};
 
 /// The version of the format, the first byte.
 pub const VERSION: u8 = 1;
@@ -194,13 +198,15 @@ fn read_body(cursor: &mut Reader<'_>, depth: usize) -> Result<AttributeValue, Ma
 
 fn read_map(cursor: &mut Reader<'_>, depth: usize) -> Result<Item, Malformed> {
     let mut map = Item::new();
+    let mut last = None;
     for _ in 0..cursor.get_vint()? {
-        let name = read_string(cursor)?;
-        if map.last_key_value().is_some_and(|(last, _)| *last >= name) {
+        let name = read_str(cursor)?;
+        if last.is_some_and(|last| last >= name) {
             return Err(Malformed);
         }
+        last = Some(name);
         let value = read_body(cursor, depth + 1)?;
-        map.insert(name, value);
+        map.insert(name.to_owned(), value);
     }
     Ok(map)
 }
@@ -230,11 +236,22 @@ fn read_string(cursor: &mut Reader<'_>) -> Result<String, Malformed> {
 }
 
 fn read_bytes(cursor: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
-    let len = usize::try_from(cursor.get_vint()?).map_err(|_| Malformed)?;
-    let bytes = cursor.get_slice(len)?;
+    let bytes = read_slice(cursor)?;
+    if bytes.len() <= preempt::STEP_BYTES {
+        return Ok(bytes.to_vec());
+    }
     let mut copy = Vec::new();
     preempt::append(&mut copy, bytes);
     Ok(copy)
+}
+
+fn read_str<'a>(cursor: &mut Reader<'a>) -> Result<&'a str, Malformed> {
+    std::str::from_utf8(read_slice(cursor)?).map_err(|_| Malformed)
+}
+
+fn read_slice<'a>(cursor: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    let len = usize::try_from(cursor.get_vint()?).map_err(|_| Malformed)?;
+    Ok(cursor.get_slice(len)?)
 }
 
 fn read_number(cursor: &mut Reader<'_>) -> Result<Number, Malformed> {
