@@ -122,3 +122,16 @@ fn deep_nesting_is_refused() {
         assert!(partiql::parse(&statement, &[]).is_err(), "{text}");
     }
 }
+
+/// Short and long bodies are checked for UTF-8 in different ways.
+#[test]
+fn a_body_that_is_not_utf_8_is_refused() {
+    for padding in [0, 100_000] {
+        let blanks = " ".repeat(padding);
+        let mut body = format!(r#"{{"TableName":"abc",{blanks}"Item":{{"k":{{"S":"x"}}}}}}"#).into_bytes();
+        assert!(Request::parse(Operation::PutItem, &body).is_ok());
+        let at = body.iter().rposition(|byte| *byte == b'x').expect("there is an x");
+        body[at] = 0xff;
+        assert!(Request::parse(Operation::PutItem, &body).is_err(), "{padding} blanks");
+    }
+}

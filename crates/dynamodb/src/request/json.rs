@@ -49,8 +49,18 @@ impl Context {
 /// # Errors
 /// A SerializationException for a body that is not JSON or has values of other types than the shape.
 pub(crate) fn read<T: Shape>(body: &[u8]) -> Result<T, Error> {
+    // UTF-8 is checked once for a short body, and string by string for a long one, between preemption points.
+    let short = (body.len() <= preempt::STEP_BYTES).then(|| std::str::from_utf8(body));
+    match short {
+        Some(Ok(text)) => read_from(serde_json::Deserializer::from_str(text)),
+        _ => read_from(serde_json::Deserializer::from_slice(body)),
+    }
+}
+
+fn read_from<'de, T: Shape, R: serde_json::de::Read<'de>>(
+    mut deserializer: serde_json::Deserializer<R>,
+) -> Result<T, Error> {
     let context = Context::default();
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
     let shape = T::read(&mut deserializer, &context).map_err(|error| context.error(&error))?;
     deserializer.end().map_err(|error| context.error(&error))?;
     shape.ok_or_else(|| Error::serialization(UNEXPECTED_FIELD))
