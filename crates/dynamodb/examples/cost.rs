@@ -1,7 +1,7 @@
 //! Repeats one step of a request, for counting its instructions:
 //! `valgrind --tool=callgrind target/.../examples/cost STEP TIMES`. Seen in November 2026 for an item of ten attributes
-//! (thousands of instructions): read_json 20, write_json 4, read_stored 12, write_stored 2, transcode 6; for a condition
-//! of two operators: parse 7, bind 3.
+//! (thousands of instructions): read_json 20, write_json 4, read_stored 12, write_stored 2, transcode 6; for a
+//! condition of two operators: parse 7, bind 3.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -207,7 +207,7 @@ impl Error {
         [self.kind.namespace(), self.kind.name()].concat()
     }
 
-    /// The same error with a text before its message.
+    /// Places a text before the message.
     #[must_use]
     pub fn prefixed(mut self, prefix: &str) -> Self {
         self.message.insert_str(0, prefix);
@@ -242,6 +242,13 @@ impl Error {
         }
         out.push(b'}');
     }
+}
+
+/// The beginning of a text that a client sent, for a message: it may be megabytes long.
+pub(crate) fn clip(text: &str) -> &str {
+    /// Bytes of a client's text in a message.
+    const SHOWN_BYTES_MAX: usize = 2048;
+    &text[..text.floor_char_boundary(SHOWN_BYTES_MAX)]
 }
 
 fn write_reason(out: &mut Vec<u8>, reason: &CancellationReason) {

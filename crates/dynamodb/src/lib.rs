@@ -15,6 +15,7 @@ pub mod arn;
 pub mod capacity;
 pub mod error;
 pub mod expression;
+pub mod fuzz;
 pub mod legacy;
 pub mod partiql;
 pub mod path;

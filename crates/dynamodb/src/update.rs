@@ -348,6 +348,7 @@ fn remove(path: &Path, item: &mut Item, bindings: &Bindings<'_>) -> bool {
         Some(path::Parent::List(list, at)) => {
             if at < list.len() {
                 list.remove(at);
+                preempt::long_step();
             }
             true
         }

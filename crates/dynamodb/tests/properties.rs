@@ -245,6 +245,19 @@ proptest! {
     }
 
     #[test]
+    fn damaged_inputs_of_the_fuzzer_are_read(
+        seed in prop::sample::select(dynamodb::fuzz::seeds()),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>(), any::<prop::sample::Index>()), 1..4),
+    ) {
+        let mut bytes = seed;
+        for (at, byte, from) in changes {
+            let (at, from) = (at.index(bytes.len()), from.index(bytes.len()));
+            bytes[at] = if byte < 128 { bytes[from] } else { byte };
+        }
+        dynamodb::fuzz::read(&bytes);
+    }
+
+    #[test]
     fn what_is_parsed_is_evaluated(text in expression(), item in item(), v in value(), w in value(), name in "[a-d]") {
         let names = BTreeMap::from([("#a".to_owned(), name.clone()), ("#b".to_owned(), name)]);
         let values = Item::from([(":v".to_owned(), v), (":w".to_owned(), w)]);

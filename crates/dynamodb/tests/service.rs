@@ -418,3 +418,82 @@ fn the_stored_form_has_these_bytes() {
         assert_eq!(storage::read_value(&bytes), Err(storage::Malformed), "{malformed}");
     }
 }
+
+#[test]
+fn the_deepest_item_can_be_stored_and_read_back_and_a_deeper_one_is_refused() {
+    for innermost in [r#"{"N":"1"}"#, r#"{"NS":["1"]}"#] {
+        for (open, close) in [(r#"{"L":["#, "]}"), (r#"{"M":{"x":"#, "}}")] {
+            let nested =
+                |levels: usize| format!(r#"{{"a":{}{innermost}{}}}"#, open.repeat(levels), close.repeat(levels));
+            let deepest = item(&nested(31));
+            let (mut stored, mut json) = (Vec::new(), Vec::new());
+            storage::append_item(&mut stored, &deepest);
+            assert_eq!(storage::read_item(&stored).as_ref(), Ok(&deepest));
+            storage::write_item_json(&mut json, &stored).expect("it is stored");
+            assert_eq!(read_item(&json), Ok(deepest));
+            let error = read_item(nested(32).as_bytes()).expect_err("it is too deep");
+            assert!(error.message.starts_with("Nesting Levels"), "{error}");
+        }
+    }
+    let empty = format!("{}{}", r#"{"L":["#.repeat(32), "]}".repeat(32));
+    read_value(empty.as_bytes()).expect_err("an empty list is a level too");
+}
+
+thread_local! {
+    static SUSPENSIONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often `step` could have been suspended.
+fn suspensions<T>(step: impl FnOnce() -> T) -> (usize, T) {
+    SUSPENSIONS.set(0);
+    let hook: fn() = || SUSPENSIONS.set(SUSPENSIONS.get() + 1);
+    let done = stdx::preempt::offer(Some(hook), || stdx::preempt::allowed(step));
+    (SUSPENSIONS.get(), done)
+}
+
+#[test]
+fn every_step_over_a_long_value_can_be_suspended() {
+    const COUNT: usize = 20_000;
+    // A hook is called at every eighth point.
+    let enough = |what: &str, count: usize| assert!(count >= COUNT / 8, "{what}: {count} suspensions");
+    let numbers: Vec<String> = (0..COUNT).rev().map(|number| format!("\"{number}\"")).collect();
+    let nulls = vec![r#"{"NULL":true}"#; COUNT].join(",");
+    let others = vec![r#"{"x":[]}"#; COUNT].join(",");
+    let numbers = numbers.join(",");
+    let json = format!(r#"{{"ns":{{"NS":[{numbers}]}},"l":{{"L":[{nulls}]}},"s":{{"S":"a","other":[{others}]}}}}"#);
+    let (count, item) = suspensions(|| read_item(json.as_bytes()).expect("it is an item"));
+    enough("reading JSON", count / 3);
+    let mut out = Vec::new();
+    enough("writing JSON", suspensions(|| write_item(&mut out, &item)).0);
+    let mut stored = Vec::new();
+    enough("storing", suspensions(|| storage::append_item(&mut stored, &item)).0);
+    enough(
+        "reading what is stored",
+        suspensions(|| storage::read_item(&stored).expect("it is stored")).0,
+    );
+    enough(
+        "stored to JSON",
+        suspensions(|| storage::write_item_json(&mut out, &stored).expect("it is stored")).0,
+    );
+    enough("sizes", suspensions(|| item_bytes(&item)).0);
+    let (count, copy) = suspensions(|| dynamodb::value::copy_item(&item));
+    enough("copying", count);
+    enough(
+        "comparing",
+        suspensions(|| assert!(dynamodb::value::items_equal(&item, &copy))).0,
+    );
+    enough("freeing", suspensions(|| dynamodb::value::release_item(copy)).0);
+}
+
+#[test]
+fn messages_repeat_a_bounded_part_of_what_a_client_sent() {
+    let long = "x".repeat(1 << 20);
+    let error = read_value(format!(r#"{{"N":"{long}"}}"#).as_bytes()).expect_err("it is no number");
+    assert!(error.message.len() < 4096, "{}", error.message.len());
+    let error = read_value(format!(r#"{{"SS":["{long}","{long}"]}}"#).as_bytes()).expect_err("they are equal");
+    assert!(error.message.len() < 4096, "{}", error.message.len());
+    let values = Item::from([(format!(":{long}"), AttributeValue::Null)]);
+    let placeholders = Placeholders::new(None, Some(&values)).expect("it is a placeholder");
+    let error = placeholders.finish().expect_err("it is unused");
+    assert!(error.message.len() < 4096, "{}", error.message.len());
+}

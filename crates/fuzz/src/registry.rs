@@ -34,6 +34,7 @@ pub const TARGETS: &[Target] = &[
         memory_base: 3 << 20,
         ..target_of("cql_protocol", cql_protocol::fuzz::seeds, cql_protocol::fuzz::read)
     },
+    target_of("dynamodb", dynamodb::fuzz::seeds, dynamodb::fuzz::read),
     Target {
         // An interpreter and what it may allocate; sources grow as they are compiled.
         inputs_per_round: 2_000,

@@ -6,6 +6,7 @@ use stdx::preempt;
 
 use super::{Expression, ExpressionKind, Symbols, ValueId};
 use crate::Error;
+use crate::error::clip;
 use crate::path::NameId;
 use crate::value::json::Problem;
 use crate::value::{AttributeValue, Item};
@@ -177,7 +178,7 @@ impl Problem {
             .prefixed("ExpressionAttributeValues contains invalid value: ");
         if let Some(attribute) = self.attribute {
             error.message.push_str(" for key ");
-            error.message.push_str(&attribute);
+            error.message.push_str(clip(&attribute));
         }
         error
     }
@@ -192,7 +193,7 @@ fn check_names(names: &BTreeMap<String, String>) -> Result<(), Error> {
         check_key("ExpressionAttributeNames", key, '#')?;
         if name.is_empty() {
             let text = "ExpressionAttributeNames contains invalid value: Empty attribute name for key ";
-            return Err(Error::validation([text, key].concat()));
+            return Err(Error::validation([text, clip(key)].concat()));
         }
         check_name_len(name)?;
     }
@@ -226,7 +227,7 @@ fn check_key(parameter: &str, key: &str, sign: char) -> Result<(), Error> {
     let rest = key.strip_prefix(sign).unwrap_or_default();
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if rest.is_empty() || !rest.bytes().all(is_word) {
-        let text = format!("{parameter} contains invalid key: Syntax error; key: \"{key}\"");
+        let text = format!("{parameter} contains invalid key: Syntax error; key: \"{}\"", clip(key));
         return Err(Error::validation(text));
     }
     Ok(())
@@ -247,6 +248,7 @@ fn refuse_unused<'r>(
         return Ok(());
     }
     let list = unused.join(", ");
+    let list = clip(&list);
     let text = format!("Value provided in {parameter} unused in expressions: keys: {{{list}}}");
     Err(Error::validation(text))
 }

@@ -11,6 +11,7 @@ use stdx::preempt;
 use super::bind::{Scope, Tree};
 use super::{Change, Comparison, Condition, Function, Operand, Projection, SetOperand, SetValue, Update, ValueId};
 use crate::Error;
+use crate::error::clip;
 use crate::path::{Path, Step};
 use crate::value::{AttributeValue, ValueType, json};
 
@@ -216,7 +217,7 @@ fn bound_text(value: &AttributeValue) -> String {
         _ => {}
     }
     let text = String::from_utf8_lossy(&text);
-    format!("{{{}:{text}}}", value.value_type().name())
+    format!("{{{}:{}}}", value.value_type().name(), clip(&text))
 }
 
 fn check_call(function: Function, operands: &[Operand], scope: &Scope<'_>) -> Result<(), Error> {
@@ -262,7 +263,8 @@ fn check_type_name(operand: &Operand, scope: &Scope<'_>) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::validation(format!(
-        "Invalid attribute type name found; type: {name}, valid types: {{B,NULL,SS,BOOL,L,BS,N,NS,S,M}}"
+        "Invalid attribute type name found; type: {}, valid types: {{B,NULL,SS,BOOL,L,BS,N,NS,S,M}}",
+        clip(name)
     )))
 }
 

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use stdx::preempt;
 
 use super::{LegacyEntry, LegacyMap, LegacySeed};
 use crate::value::AttributeValue;
-use crate::value::json::{Problems, ValueSeed};
+use crate::value::json::{Problems, Skip, ValueSeed};
 
 impl<'de> DeserializeSeed<'de> for LegacySeed<'_> {
     type Value = LegacyMap;
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for EntrySeed<'_> {
                 Member::AttributeValueList => entry.attribute_value_list = map.next_value_seed(ListSeed(self.0))?,
                 Member::Action => entry.action = map.next_value()?,
                 Member::Other => {
-                    map.next_value::<IgnoredAny>()?;
+                    map.next_value_seed(Skip)?;
                 }
             }
         }

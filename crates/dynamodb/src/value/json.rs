@@ -2,8 +2,8 @@
 //!
 //! Writing appends to a buffer without a tree in between. Reading is by serde's seeds, so that the parser of a request
 //! reads values where they are in its body: [`ItemSeed`] for a map of attributes, [`ValueSeed`] for one value. The
-//! service reads a whole body before it validates values. So reading goes on after an invalid value: [`Problems`] keeps
-//! the first one, and the value is NULL. A wrong type of JSON is a SerializationException and ends reading.
+//! service reads a whole body before it validates values. So reading continues after an invalid value: [`Problems`]
+//! keeps the first one, and the value is NULL. A wrong type of JSON is a SerializationException and ends reading.
 
 use std::cell::RefCell;
 
@@ -24,6 +24,10 @@ pub struct ItemSeed<'p>(pub &'p Problems);
 /// Reads one value.
 #[derive(Clone, Copy)]
 pub struct ValueSeed<'p>(pub &'p Problems);
+
+/// Skips a value of JSON, whatever it is, with preemption points; serde's own way has none.
+#[derive(Clone, Copy)]
+pub struct Skip;
 
 /// What was wrong with the values that seeds have read.
 #[derive(Default)]

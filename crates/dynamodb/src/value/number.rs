@@ -11,6 +11,7 @@ use std::str::FromStr;
 use stdx::preempt;
 
 use crate::Error;
+use crate::error::clip;
 
 /// Significant digits that a number may have.
 pub const DIGITS_MAX: u32 = 38;
@@ -51,7 +52,7 @@ impl NumberError {
     pub fn message(self, text: &str) -> String {
         match self {
             Self::Syntax if text.is_empty() => "The parameter cannot be converted to a numeric value".to_owned(),
-            Self::Syntax => format!("The parameter cannot be converted to a numeric value: {text}"),
+            Self::Syntax => format!("The parameter cannot be converted to a numeric value: {}", clip(text)),
             Self::Precision => "Attempting to store more than 38 significant digits in a Number".to_owned(),
             Self::Overflow => {
                 "Number overflow. Attempting to store a number with magnitude larger than supported range".to_owned()

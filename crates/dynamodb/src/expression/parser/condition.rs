@@ -29,7 +29,7 @@ enum Content<'t> {
     Call(&'t str, Condition),
 }
 
-/// Stands for an operand that the parser has noted an error of.
+/// In place of an operand that the parser has noted an error of.
 const REFUSED: Operand = Operand::Size(Vec::new());
 
 impl<'t> Parser<'t> {

@@ -61,9 +61,10 @@ fn parse_bare<'t, T>(
         return Err(Error::validation("The expression can not be empty;"));
     }
     if text.len() > EXPRESSION_BYTES_MAX {
-        return Err(Error::validation(
-            "Expression size has exceeded the maximum allowed size;",
-        ));
+        let size = text.len();
+        return Err(Error::validation(format!(
+            "Expression size has exceeded the maximum allowed size; expression size: {size}"
+        )));
     }
     let mut parser = Parser::new(text);
     let tree = read(&mut parser)?;
@@ -74,6 +75,9 @@ fn parse_bare<'t, T>(
     let symbols = parser.symbols;
     Ok(Expression { symbols, tree })
 }
+
+/// The last position in a list that a path may have.
+const INDEX_MAX: u32 = i32::MAX.unsigned_abs();
 
 struct Parser<'t> {
     tokens: Tokens<'t>,
@@ -86,6 +90,7 @@ struct Parser<'t> {
     misused_function: Option<&'t str>,
     reserved_word: Option<&'t str>,
     repeated_section: Option<&'static str>,
+    index_out_of_range: Option<&'t str>,
     levels_max: usize,
     in_operands_max: usize,
 }
@@ -102,6 +107,7 @@ impl<'t> Parser<'t> {
             misused_function: None,
             reserved_word: None,
             repeated_section: None,
+            index_out_of_range: None,
             levels_max: 0,
             in_operands_max: 0,
         }
@@ -125,6 +131,10 @@ impl<'t> Parser<'t> {
         }
         if let Some(section) = self.repeated_section {
             let text = format!("The \"{section}\" section can only be used once in an update expression;");
+            return error(&text, "");
+        }
+        if let Some(digits) = self.index_out_of_range {
+            let text = format!("List index is not within the allowable range; index: [{digits}]");
             return error(&text, "");
         }
         if self.operators > OPERATORS_MAX {
@@ -192,12 +202,13 @@ impl<'t> Parser<'t> {
         if self.tokens.peek() != Some(Kind::Digits) {
             return Err(self.tokens.syntax_error());
         }
-        let index = digits
-            .parse()
-            .map_err(|_| Error::validation(["Invalid index: ", digits].concat()))?;
+        let index = digits.parse().ok().filter(|index| *index <= INDEX_MAX);
+        if index.is_none() {
+            self.index_out_of_range.get_or_insert(digits);
+        }
         self.tokens.advance();
         self.tokens.expect(Kind::Sign("]"))?;
-        Ok(index)
+        Ok(index.unwrap_or(INDEX_MAX))
     }
 
     /// The name of an attribute, or a placeholder for one.

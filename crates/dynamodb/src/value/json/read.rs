@@ -11,8 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use stdx::preempt;
 
-use super::{ItemSeed, Problems, ValueSeed};
+use super::{ItemSeed, Problems, Skip, ValueSeed};
 use crate::Error;
+use crate::error::clip;
 use crate::value::number::NumberError;
 use crate::value::{AttributeValue, Item, NESTING_MAX, Number, Set, ValueType};
 
@@ -188,6 +189,11 @@ impl Value<'_> {
         let problems = self.problems;
         let null = |value: Option<AttributeValue>| value.unwrap_or(AttributeValue::Null);
         Ok(match kind {
+            ValueType::L | ValueType::M if self.depth >= NESTING_MAX => {
+                problems.note(Error::validation(TOO_DEEP), true);
+                map.next_value_seed(Skip)?;
+                Some(AttributeValue::Null)
+            }
             ValueType::S => map
                 .next_value_seed(Text::<String>::new(problems))?
                 .map(AttributeValue::S),
@@ -246,19 +252,12 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AttributeValue, A::Error> {
         preempt::point();
-        if self.depth > NESTING_MAX {
-            self.problems.note(Error::validation(TOO_DEEP), true);
-            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-                preempt::point();
-            }
-            return Ok(AttributeValue::Null);
-        }
         let mut found = None;
         let mut found_type = None;
         while let Some(kind) = map.next_key_seed(TypeName)? {
             preempt::point();
             let Some(kind) = kind else {
-                map.next_value::<IgnoredAny>()?;
+                map.next_value_seed(Skip)?;
                 continue;
             };
             let Some(value) = self.content(kind, &mut map)? else {
@@ -285,6 +284,61 @@ impl<'de> Visitor<'de> for Value<'_> {
     refuse!(number);
     refuse!(str);
     refuse!(array);
+}
+
+impl<'de> DeserializeSeed<'de> for Skip {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Skip {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while elements.next_element_seed(self)?.is_some() {
+            preempt::point();
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_key::<IgnoredAny>()?.is_some() {
+            preempt::point();
+            map.next_value_seed(self)?;
+        }
+        Ok(())
+    }
 }
 
 /// The name of a type; `None` for a member that the API does not have, which is ignored.
@@ -487,7 +541,7 @@ impl<'de> Visitor<'de> for Flag<'_> {
     refuse!(map);
 }
 
-/// What a text in JSON stands for.
+/// What a text in JSON is read as.
 trait FromText: Sized {
     /// The value; NULL's stand-in with a note if it is invalid, an error if it ends reading.
     fn from_text(text: &str, problems: &Problems) -> Result<Self, Error>;
@@ -503,7 +557,18 @@ struct Blob(Vec<u8>);
 
 impl FromText for String {
     fn from_text(text: &str, _: &Problems) -> Result<Self, Error> {
-        Ok(text.to_owned())
+        if text.len() <= preempt::STEP_BYTES {
+            return Ok(text.to_owned());
+        }
+        let mut copy = Self::with_capacity(text.len());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(preempt::STEP_BYTES));
+            copy.push_str(piece);
+            preempt::long_step();
+            rest = after;
+        }
+        Ok(copy)
     }
 
     fn from_string(text: String, _: &Problems) -> Result<Self, Error> {
@@ -662,7 +727,12 @@ fn set_of_binaries(elements: Vec<Blob>, problems: &Problems) -> Option<Attribute
     match Set::new(elements) {
         Ok(set) => Some(AttributeValue::Bs(set)),
         Err(elements) => {
-            let texts = preempt::collect(elements.iter().take(LISTED_MAX).map(|bytes| STANDARD.encode(bytes)));
+            let texts = preempt::collect(
+                elements
+                    .iter()
+                    .take(LISTED_MAX)
+                    .map(|bytes| STANDARD.encode(bytes.get(..LISTED_BYTES_MAX).unwrap_or(bytes))),
+            );
             let list = listed(texts.iter().map(String::as_str));
             invalid_set(
                 problems,
@@ -674,7 +744,10 @@ fn set_of_binaries(elements: Vec<Blob>, problems: &Problems) -> Option<Attribute
 
 /// Elements of a set that an error lists.
 const LISTED_MAX: usize = 1000;
+/// Bytes of each of them.
+const LISTED_BYTES_MAX: usize = 1500;
 
 fn listed<'a>(elements: impl Iterator<Item = &'a str>) -> String {
-    preempt::collect(elements.take(LISTED_MAX)).join(", ")
+    let list = preempt::collect(elements.take(LISTED_MAX).map(clip)).join(", ");
+    clip(&list).to_owned()
 }

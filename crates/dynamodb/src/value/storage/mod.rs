@@ -177,9 +177,7 @@ fn append_number(out: &mut Vec<u8>, number: Number) {
 fn read_body(cursor: &mut Reader<'_>, depth: usize) -> Result<AttributeValue, Malformed> {
     preempt::point();
     let tag = cursor.get_u8()?;
-    if depth > NESTING_MAX {
-        return Err(Malformed);
-    }
+    check_depth(tag, depth)?;
     Ok(match tag {
         NULL => AttributeValue::Null,
         FALSE => AttributeValue::Bool(false),
@@ -194,6 +192,14 @@ fn read_body(cursor: &mut Reader<'_>, depth: usize) -> Result<AttributeValue, Ma
         NUMBER_SET => AttributeValue::Ns(read_set(cursor, read_number)?),
         _ => return Err(Malformed),
     })
+}
+
+/// Lists and maps are nested up to a limit, which does not count the map of an item.
+fn check_depth(tag: u8, depth: usize) -> Result<(), Malformed> {
+    if matches!(tag, LIST | MAP) && depth > NESTING_MAX {
+        return Err(Malformed);
+    }
+    Ok(())
 }
 
 fn read_map(cursor: &mut Reader<'_>, depth: usize) -> Result<Item, Malformed> {

@@ -5,9 +5,9 @@ use stdx::preempt;
 
 use super::{
     BINARY, BINARY_SET, FALSE, LIST, MAP, Malformed, NULL, NUMBER, NUMBER_SET, STRING, STRING_SET, TRUE, VERSION,
-    read_number, read_slice, read_str,
+    check_depth, read_number, read_slice, read_str,
 };
-use crate::value::{NESTING_MAX, json};
+use crate::value::json;
 
 /// Appends a stored value as JSON. What is appended is that of [`json::write_value`] for the value that
 /// [`super::read_value`] reads.
@@ -55,9 +55,7 @@ fn write_body(cursor: &mut Reader<'_>, out: &mut Vec<u8>, depth: usize) -> Resul
         out.extend_from_slice(start.as_bytes());
     };
     let tag = cursor.get_u8()?;
-    if depth > NESTING_MAX {
-        return Err(Malformed);
-    }
+    check_depth(tag, depth)?;
     match tag {
         NULL => open(out, "{\"NULL\":true"),
         FALSE => open(out, "{\"BOOL\":false"),
