@@ -1,7 +1,7 @@
 //! Capacity units of reads and writes ("Read and write operations" of the developer guide).
 //!
-//! A unit of reading is 4 KB, a unit of writing 1 KB, rounded up, of each item for writes and for reads of single items,
-//! and of the sum for Query and Scan. An eventually consistent read costs half, a transaction twice.
+//! A unit of reading is 4 KB, a unit of writing 1 KB, rounded up: of each item for writes and for reads of single
+//! items, and of the sum for Query and Scan. An eventually consistent read costs half, a transaction twice.
 
 /// Bytes that a unit reads.
 const READ_BYTES: usize = 4096;

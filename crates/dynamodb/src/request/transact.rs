@@ -184,8 +184,8 @@ impl TransactGet {
     }
 }
 
-/// The keys of all actions, or the error of the transaction: canceled, with the first error as the only reason. `results`
-/// are those of [`TransactWrite::key`] or [`TransactGet::key`], in the order of the actions.
+/// The keys of all actions, or the error of the transaction: canceled, with the first error as the only reason.
+/// `results` are those of [`TransactWrite::key`] or [`TransactGet::key`], in the order of the actions.
 ///
 /// # Errors
 /// A TransactionCanceledException. A key of a write that is empty is a ValidationException.
