@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 
 use flate2::Compression;
-use flate2::read::{GzDecoder, ZlibDecoder};
+use flate2::bufread::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::Head;
 use stdx::preempt;
