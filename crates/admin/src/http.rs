@@ -117,7 +117,7 @@ impl Response {
 /// The type of most answers.
 pub const JSON: &str = "application/json";
 
-/// What is taken of a request. Tools that send bodies in chunks are told to send their length.
+/// What is taken of a request. Bodies in chunks are refused: tools send the length.
 const LIMITS: Limits = Limits {
     head_bytes_max: HEAD_BYTES_MAX,
     body_bytes_max: BODY_BYTES_MAX,

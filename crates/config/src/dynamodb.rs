@@ -9,7 +9,7 @@ use front::TlsFiles;
 use super::options::Options;
 use super::{ADDRESS, cluster, network, value};
 
-/// How the DynamoDB API is served, and to whom.
+/// How the DynamoDB API is served.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DynamoDb {
     /// Where it listens.

@@ -47,7 +47,7 @@ impl Style {
         }
     }
 
-    /// Of an answer after which the connection ends, because its requests cannot be told apart any more.
+    /// Of an answer after which the connection ends, because the next request cannot be found.
     pub(crate) fn last() -> Self {
         Self {
             keep_alive: false,

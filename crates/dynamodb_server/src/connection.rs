@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use front::{
-    Accepted, Framer, HANDSHAKE_TIME_MAX, Input, Listed, Plain, Principal, RunningRequest, RunningTask, Session,
-    SharedTls, Slots, Uninitialized, Unread, Writer, increment,
+    Accepted, Framer, HANDSHAKE_TIME_MAX, Input, LONG_REQUEST_BYTES, Listed, Plain, Principal, RunningRequest,
+    RunningTask, Session, SharedTls, Slots, Uninitialized, Unread, Writer, increment,
 };
 use http::{CONTINUE, Limits, Partial, Progress, Request, RequestError, RequestReader};
 use runtime::net::{ReadHalf, TcpStream};
@@ -15,8 +15,9 @@ use runtime::{Instant, Permit, Semaphore};
 
 use crate::answer::{Answer, Style};
 use crate::encoding::BODY_BYTES_MAX;
-use crate::operation::{Asked, Call};
+use crate::operation::{Asked, Call, Received};
 use crate::route::{Route, route};
+use crate::sigv4::Claim;
 use crate::{Port, Refusal, Server};
 
 /// The longest request line with its headers.
@@ -29,7 +30,7 @@ const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 32 << 20;
 const LINGER_READ_BYTES: usize = 16 << 10;
 
-const LIMITS: Limits = Limits {
+pub(crate) const LIMITS: Limits = Limits {
     head_bytes_max: HEAD_BYTES_MAX,
     body_bytes_max: BODY_BYTES_MAX,
     takes_chunks: true,
@@ -203,7 +204,7 @@ impl Connection {
             },
         };
         match read {
-            Ok(goes_on) => goes_on,
+            Ok(continues) => continues,
             Err(unread) => {
                 let status = if matches!(unread, Unread::Late(_)) { 408 } else { 503 };
                 if let Some(message) = self.session.end_input(unread) {
@@ -219,24 +220,44 @@ impl Connection {
     async fn step(
         self: &Rc<Self>,
         requests: &mut Requests,
-        input: &Input,
+        input: &mut Input,
         (client, writer): (&Listed, &Writer),
     ) -> Step {
-        match requests.reader.next(input.bytes()) {
-            Err(error) => Step::Refused(error),
-            Ok(Progress::Partial(partial)) => Step::Partial(partial),
+        let (bytes, continues, begun) = match requests.reader.next(input.bytes()) {
+            Err(error) => return Step::Refused(error),
+            Ok(Progress::Partial(partial)) => return Step::Partial(partial),
             Ok(Progress::Whole(request)) => {
                 client.add_requests(1);
                 increment(&self.server.counts.requests);
-                self.take(&request, (client, writer)).await;
-                Step::Took(request.bytes, request.head.keep_alive)
+                let Some(call) = self.take(&request) else {
+                    return Step::Took(request.bytes, request.head.keep_alive);
+                };
+                if self.session.is_drivers() {
+                    self.session.leave_drivers_group(client, writer).await;
+                }
+                let turn = self.turn.acquire(1).await;
+                let memory = self.memory(call.bytes(request.body.len())).await;
+                let is_short = request.bytes < LONG_REQUEST_BYTES;
+                let body = is_short.then(|| request.body.to_vec());
+                (request.bytes, request.head.keep_alive, (call, body, memory, turn))
+            }
+        };
+        let (call, body, memory, turn) = begun;
+        match body {
+            Some(body) => {
+                self.begin(call, Received::Body(body), memory, turn);
+                Step::Took(bytes, continues)
+            }
+            // The copy of a long body is left to the task, which can be suspended.
+            None => {
+                self.begin(call, Received::Request(input.take(bytes)), memory, turn);
+                Step::Took(0, continues)
             }
         }
     }
 
-    /// Answers a request, or begins a task that does.
-    async fn take(self: &Rc<Self>, request: &Request<'_>, (client, writer): (&Listed, &Writer)) {
-        let style = Style::of(&request.head);
+    /// Answers a request that is no operation, or is refused. Returns an operation.
+    fn take(&self, request: &Request<'_>) -> Option<Call> {
         let answer = match route(&request.head, !request.body.is_empty()) {
             Route::Health => {
                 let host = request.head.value("host").unwrap_or(&self.local);
@@ -250,30 +271,24 @@ impl Connection {
             Route::Preflight => Answer::preflight(&request.head),
             Route::Unknown => Answer::unknown(),
             Route::Refused(refusal) => Answer::refusal(&refusal),
-            Route::Operation(operation) => {
-                let enforces = self.server.settings().enforces_authorization;
-                match Call::of(operation, request, enforces) {
-                    Ok(call) => return self.take_operation(call, request, (client, writer)).await,
-                    Err(refusal) => {
-                        if enforces && refusal.status == 400 {
-                            increment(&self.server.counts.authentication_failures);
-                        }
-                        Answer::refusal(&refusal)
-                    }
-                }
-            }
+            Route::Operation(operation) => match self.call(operation, request) {
+                Ok(call) => return Some(call),
+                Err(refusal) => Answer::refusal(&refusal),
+            },
         };
-        self.send(answer, &style);
+        self.send(answer, &Style::of(&request.head));
+        None
     }
 
-    async fn take_operation(self: &Rc<Self>, call: Call, request: &Request<'_>, (client, writer): (&Listed, &Writer)) {
-        let session = &self.session;
-        if session.is_drivers() {
-            session.leave_drivers_group(client, writer).await;
-        }
-        let turn = self.turn.acquire(1).await;
-        let memory = self.memory(call.bytes(request.body.len())).await;
-        self.begin(call, request.body.to_vec(), memory, turn);
+    fn call(&self, operation: String, request: &Request<'_>) -> Result<Call, Refusal> {
+        let claim = if self.server.settings().enforces_authorization {
+            let now_s = runtime::wall_clock_us().div_euclid(1_000_000);
+            let claim = Claim::read(&request.head, now_s);
+            Some(claim.inspect_err(|_| increment(&self.server.counts.authentication_failures))?)
+        } else {
+            None
+        };
+        Call::of(operation, request, claim)
     }
 
     /// Waits for the memory of a request.

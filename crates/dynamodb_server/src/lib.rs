@@ -2,7 +2,7 @@
 //!
 //! It is a [`front::Door`] on top of [`front`], which has its listeners, admission, sessions and memory. Each shard
 //! serves its connections wholly. This crate makes an [`ApiRequest`] of what a client sends and an HTTP answer of the
-//! [`ApiAnswer`]; what operations do is behind the trait [`Api`].
+//! [`ApiAnswer`]; the trait [`Api`] has the operations.
 //!
 //! **Invariants**
 //! - A connection has one operation at a time, and answers leave in the order of the requests: a server must not run

@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use front::{Permissions, Principal, RunningRequest, RunningTask, SlowRequest, increment};
-use http::{Head, Request};
+use http::{Head, Progress, Request, RequestReader};
 use runtime::{Instant, Permit};
 use stdx::preempt;
 
 use crate::answer::{Answer, Style};
-use crate::connection::Connection;
+use crate::connection::{Connection, LIMITS};
 use crate::encoding::{self, Coding};
 use crate::sigv4::{self, Claim};
 use crate::{ApiRequest, Refusal, Secret};
@@ -43,6 +43,28 @@ impl Asked {
     }
 }
 
+/// What a task gets of a request.
+pub(crate) enum Received {
+    /// The body of a short one.
+    Body(Vec<u8>),
+    /// All bytes of a long one.
+    Request(Vec<u8>),
+}
+
+impl Received {
+    /// The body, with preemption points.
+    fn body(self) -> Vec<u8> {
+        match self {
+            Self::Body(body) => body,
+            Self::Request(bytes) => match RequestReader::new(LIMITS).next(&bytes) {
+                Ok(Progress::Whole(request)) => request.body.to_vec(),
+                // It was whole when the reader took it.
+                Ok(Progress::Partial(_)) | Err(_) => Vec::new(),
+            },
+        }
+    }
+}
+
 /// An operation that was read and has no task yet. It owns nothing of the body.
 pub(crate) struct Call {
     operation: String,
@@ -57,10 +79,8 @@ pub(crate) struct Call {
 
 impl Call {
     /// Checks what can be checked before the request has memory.
-    pub(crate) fn of(operation: String, request: &Request<'_>, enforces: bool) -> Result<Self, Refusal> {
+    pub(crate) fn of(operation: String, request: &Request<'_>, claim: Option<Claim>) -> Result<Self, Refusal> {
         let head: &Head<'_> = &request.head;
-        let now_s = runtime::wall_clock_us().div_euclid(1_000_000);
-        let claim = enforces.then(|| Claim::read(head, now_s)).transpose()?;
         let coding = encoding::of_request(head)?;
         let decompressed_bytes = match coding {
             // The length of gzip is at its end, which may be anywhere in chunks.
@@ -93,10 +113,11 @@ impl Call {
 
 impl Connection {
     /// Begins a task for an operation. The connection's turn is given back when the answer is in the outbox.
-    pub(crate) fn begin(self: &Rc<Self>, call: Call, body: Vec<u8>, memory: Permit, turn: Permit) {
+    pub(crate) fn begin(self: &Rc<Self>, call: Call, received: Received, memory: Permit, turn: Permit) {
         let connection = Rc::clone(self);
         self.session.spawn(Some(memory), |permits| async move {
             let _permits = permits;
+            let body = preempt::allowed(|| received.body());
             let asked = Asked {
                 number: connection.next_number(),
                 operation: call.operation.as_str().into(),

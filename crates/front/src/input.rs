@@ -249,6 +249,12 @@ impl Input {
         Ok(())
     }
 
+    /// Takes the first bytes out without a copy of them; [`Input::consume`] gives their memory back.
+    pub fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let rest = self.bytes.split_off(bytes);
+        std::mem::replace(&mut self.bytes, rest)
+    }
+
     /// Forgets what was executed, and gives back what that needed.
     pub fn consume(&mut self, consumed: usize, framer: &mut impl Framer) {
         self.bytes.drain(..consumed);

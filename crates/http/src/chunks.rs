@@ -82,6 +82,7 @@ impl Scan {
             if !stepped {
                 return Ok(false);
             }
+            preempt::point();
             if self.at - self.body_bytes_passed() > CHUNK_FRAMING_BYTES_MAX {
                 let reason = format!("the lines between chunks have more than {CHUNK_FRAMING_BYTES_MAX} bytes");
                 return Err(RequestError::new(400, reason));
