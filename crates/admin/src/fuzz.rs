@@ -1,6 +1,8 @@
 //! What the fuzzer needs of the operators' side: requests to begin with, and everything that reads them.
 
-use crate::http::{escape, parse};
+use ::http::escape;
+
+use crate::http::parse;
 use crate::rest;
 
 /// Requests as clients write them.

@@ -1,6 +1,6 @@
-//! HTTP/1.1 as far as operators' tools speak it: requests from bytes, answers to bytes, and a server on one shard.
+//! A server of HTTP/1.1 for operators' tools, on one shard. The crate `http` cuts bytes into requests.
 //!
-//! [`parse`] is a function of the bytes that have arrived. [`serve`] runs on the shard that calls it (shard 0 of a
+//! [`serve`] runs on the shard that calls it (shard 0 of a
 //! node) and sees the node. A connection has one request at a time; what a client sends ahead waits in the kernel, but
 //! for what is read when a request takes long, to see whether the client has disconnected.
 //!
@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use ::http::{Limits, Progress, RequestError, RequestReader, Target};
 use logging::LineLimit;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::{Instant, Notify, Permit, Semaphore};
@@ -40,8 +41,8 @@ pub const BODIES_BYTES_MAX: usize = 16 << 20;
 const SMALL_BODY_BYTES_MAX: usize = 16 << 10;
 /// A connection that waits for a request keeps no more memory.
 const KEPT_BYTES: usize = 2 << 10;
-/// Headers of a request.
-const HEADERS_MAX: usize = 64;
+/// The head of an answer has about so many bytes.
+const HEAD_BYTES_USUAL: usize = 128;
 /// A client that waits for longer is watched, so that code that waits on its behalf may give up when the client leaves.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// What is said of connections that cannot be accepted is said once in so long.
@@ -73,6 +74,19 @@ impl Request {
         let found = self.query.iter().find(|(given, _)| given == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
+
+    /// A copy of a request that has arrived.
+    fn of(request: &::http::Request<'_>) -> Result<Self, RequestError> {
+        let Target { path, query } = Target::decode(request.head.target)?;
+        Ok(Self {
+            method: request.head.method.to_owned(),
+            path,
+            query,
+            body: request.body.to_vec(),
+            keep_alive: request.head.keep_alive,
+            client_is_gone: Rc::default(),
+        })
+    }
 }
 
 /// The answer to a request.
@@ -103,187 +117,38 @@ impl Response {
 /// The type of most answers.
 pub const JSON: &str = "application/json";
 
-/// A request that is not taken: status and reason. The connection ends with it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Malformed {
-    /// 400, 413, …
-    pub status: u16,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-impl Malformed {
-    fn new(status: u16, reason: impl Into<String>) -> Self {
-        Self {
-            status,
-            reason: reason.into(),
-        }
-    }
-}
-
-/// The head of a request.
-struct Head {
-    method: String,
-    target: String,
-    keep_alive: bool,
-    /// Bytes of the head.
-    bytes: usize,
-    /// Bytes of the body.
-    body_bytes: usize,
-}
+/// What is taken of a request. Bodies in chunks are refused: tools send the length.
+const LIMITS: Limits = Limits {
+    head_bytes_max: HEAD_BYTES_MAX,
+    body_bytes_max: BODY_BYTES_MAX,
+    takes_chunks: false,
+};
 
 /// The first request of `bytes` and how many bytes it takes; None while it is not whole.
 ///
 /// # Errors
-/// [`Malformed`] when it never will be a request that is taken.
-pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
-    match parse_head(bytes)? {
-        Some(head) => parse_body(head, bytes),
-        None => Ok(None),
-    }
-}
-
-fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut parsed = httparse::Request::new(&mut headers);
-    let head = match parsed.parse(bytes) {
-        Ok(httparse::Status::Complete(head)) => head,
-        Ok(httparse::Status::Partial) if bytes.len() >= HEAD_BYTES_MAX => {
-            return Err(Malformed::new(
-                431,
-                format!("the request's head has more than {HEAD_BYTES_MAX} bytes"),
-            ));
-        }
-        Ok(httparse::Status::Partial) => return Ok(None),
-        Err(httparse::Error::TooManyHeaders) => {
-            return Err(Malformed::new(
-                431,
-                format!("the request has more than {HEADERS_MAX} headers"),
-            ));
-        }
-        Err(e) => return Err(Malformed::new(400, format!("not an HTTP request: {e}"))),
-    };
-    let mut keep_alive = parsed.version == Some(1);
-    let mut body = 0;
-    for header in parsed.headers.iter() {
-        let value = std::str::from_utf8(header.value).unwrap_or_default().trim();
-        if header.name.eq_ignore_ascii_case("content-length") {
-            body = value
-                .parse()
-                .map_err(|_| Malformed::new(400, format!("Content-Length: expected a number, got '{value}'")))?;
-        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-            return Err(Malformed::new(
-                501,
-                "Transfer-Encoding is not supported: send Content-Length",
-            ));
-        } else if header.name.eq_ignore_ascii_case("connection") {
-            let says = |word: &str| value.split(',').any(|token| token.trim().eq_ignore_ascii_case(word));
-            keep_alive = !says("close") && (keep_alive || says("keep-alive"));
-        }
-    }
-    if body > BODY_BYTES_MAX {
-        return Err(Malformed::new(
-            413,
-            format!("a body of {body} bytes; {BODY_BYTES_MAX} are the most that is taken"),
-        ));
-    }
-    Ok(Some(Head {
-        method: parsed.method.unwrap_or("GET").to_owned(),
-        target: parsed.path.unwrap_or("/").to_owned(),
-        keep_alive,
-        bytes: head,
-        body_bytes: body,
-    }))
-}
-
-fn parse_body(head: Head, bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
-    let end = head.bytes + head.body_bytes;
-    let Some(body) = bytes.get(head.bytes..end) else {
-        return Ok(None);
-    };
-    let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
-    let request = Request {
-        path: decode(path, false)?,
-        query: query
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-            .map(|pair| {
-                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                Ok((decode(name, true)?, decode(value, true)?))
-            })
-            .collect::<Result<_, Malformed>>()?,
-        body: body.to_vec(),
-        keep_alive: head.keep_alive,
-        client_is_gone: Rc::default(),
-        method: head.method,
-    };
-    Ok(Some((request, end)))
-}
-
-/// Takes percent signs and, in queries, plus signs out of a text.
-fn decode(text: &str, plus_is_space: bool) -> Result<String, Malformed> {
-    let refused = || Malformed::new(400, format!("'{text}': expected %XX escapes of UTF-8"));
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'%' => {
-                let mut digit = || {
-                    bytes
-                        .next()
-                        .and_then(|b| char::from(b).to_digit(16))
-                        .ok_or_else(refused)
-                };
-                let (high, low) = (digit()?, digit()?);
-                out.push(u8::try_from(high << 4 | low).map_err(|_| refused())?);
-            }
-            b'+' if plus_is_space => out.push(b' '),
-            byte => out.push(byte),
-        }
-    }
-    String::from_utf8(out).map_err(|_| refused())
-}
-
-/// The text with everything escaped that means something in a target.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        400 => "Bad Request",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        413 => "Content Too Large",
-        431 => "Request Header Fields Too Large",
-        501 => "Not Implemented",
-        503 => "Service Unavailable",
-        _ => "Internal Server Error",
+/// When it never will be a request that is taken.
+pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
+    match RequestReader::new(LIMITS).next(bytes)? {
+        Progress::Whole(request) => Ok(Some((Request::of(&request)?, request.bytes))),
+        Progress::Partial(_) => Ok(None),
     }
 }
 
 /// An answer's bytes. To HEAD it has no body.
 #[must_use]
 pub fn encode(response: &Response, keep_alive: bool, has_body: bool) -> Vec<u8> {
-    let mut out = format!(
-        "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {}\r\n\r\n",
+    let mut out = Vec::with_capacity(HEAD_BYTES_USUAL + response.body.len());
+    let connection = if keep_alive { "keep-alive" } else { "close" };
+    ::http::write_head(
+        &mut out,
         response.status,
-        reason(response.status),
-        response.content_type,
-        response.body.len(),
-        if keep_alive { "keep-alive" } else { "close" }
-    )
-    .into_bytes();
+        &[
+            ("Content-Type", &response.content_type),
+            ("Content-Length", &response.body.len()),
+            ("Connection", &connection),
+        ],
+    );
     if has_body {
         out.extend_from_slice(&response.body);
     }
@@ -477,7 +342,7 @@ async fn read_request(
     stream: &mut TcpStream,
     input: &mut Vec<u8>,
     (connections, connection): (&Connections, &Rc<Connection>),
-) -> Option<Result<(Request, Option<Permit>), Malformed>> {
+) -> Option<Result<(Request, Option<Permit>), RequestError>> {
     connection.waits_since.set(Some(runtime::now()));
     let deadline_of = |input: &Vec<u8>| {
         let time = if input.is_empty() { IDLE_MAX } else { REQUEST_TIME_MAX };
@@ -486,31 +351,24 @@ async fn read_request(
     let mut deadline = deadline_of(input);
     let mut room = None;
     loop {
-        let wanted = match parse_head(input) {
+        let (wanted, body_bytes) = match RequestReader::new(LIMITS).next(input) {
             Err(e) => return Some(Err(e)),
-            Ok(None) => input.len() + KEPT_BYTES,
-            Ok(Some(head)) => {
-                let (body_bytes, end) = (head.body_bytes, head.bytes + head.body_bytes);
-                match parse_body(head, input) {
-                    Err(e) => return Some(Err(e)),
-                    Ok(Some((request, taken))) => {
-                        input.drain(..taken);
-                        input.shrink_to(KEPT_BYTES);
-                        return Some(Ok((request, room)));
-                    }
-                    Ok(None) => {}
-                }
-                if body_bytes > SMALL_BODY_BYTES_MAX && room.is_none() {
-                    // Once where it arrives, and once in the request.
-                    room = Some(
-                        connection
-                            .wait(deadline, connections.bodies.acquire(2 * body_bytes))
-                            .await?,
-                    );
-                }
-                end
+            Ok(Progress::Partial(partial)) if partial.head_bytes > 0 => {
+                (partial.wanted_bytes, partial.wanted_bytes - partial.head_bytes)
+            }
+            Ok(Progress::Partial(partial)) => (partial.wanted_bytes, 0),
+            Ok(Progress::Whole(whole)) => {
+                let (request, taken) = (Request::of(&whole), whole.bytes);
+                input.drain(..taken);
+                input.shrink_to(KEPT_BYTES);
+                return Some(request.map(|request| (request, room)));
             }
         };
+        if body_bytes > SMALL_BODY_BYTES_MAX && room.is_none() {
+            // Once where it arrives, and once in the request.
+            let room_for = connections.bodies.acquire(2 * body_bytes);
+            room = Some(connection.wait(deadline, room_for).await?);
+        }
         input.reserve_exact(wanted - input.len());
         let is_first = input.is_empty();
         let (result, filled) = connection.wait(deadline, stream.read(std::mem::take(input))).await?;
@@ -526,6 +384,7 @@ async fn read_request(
 
 #[cfg(test)]
 mod tests {
+    use ::http::escape;
     use proptest::prelude::*;
 
     use super::*;

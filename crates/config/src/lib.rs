@@ -13,6 +13,7 @@ mod cluster;
 #[cfg(test)]
 mod cluster_tests;
 mod dialect;
+mod dynamodb;
 mod error;
 mod experimental;
 mod file;
@@ -56,6 +57,7 @@ use types::Token;
 pub use args::{Mode, ServerArgs};
 use cluster::Cluster;
 pub use cluster::{Encryption, Hints, InternodeScope};
+pub use dynamodb::{DynamoDb, WriteIsolation};
 pub use error::{ConfigError, OptionOrigin};
 pub use experimental::Experimental;
 pub use given::{Given, SetOptions};
@@ -120,6 +122,8 @@ pub struct Config {
     pub shard_aware_port: Option<u16>,
     /// CQL port for proxies, and the one of those where the client's port chooses the shard; None does without.
     pub proxied_ports: [Option<u16>; 2],
+    /// How the DynamoDB API is served.
+    pub dynamodb: DynamoDb,
     /// Whether the node stays apart from its cluster, so that an operator can see to its data.
     pub maintenance_mode: bool,
     /// The socket by which operators reach the node from its machine, if it has one.
@@ -450,6 +454,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         native_transport_port: network.port,
         shard_aware_port: network.shard_aware_port,
         proxied_ports: network.proxied_ports,
+        dynamodb: dynamodb::resolve(options, &network),
         maintenance_mode,
         maintenance_socket,
         api,

@@ -1,7 +1,7 @@
 //! Options whose value has a structure, as the options that they consist of.
 //!
 //! `seed_provider` is a list of providers with parameters, of which one counts, its seeds. `server_encryption_options`
-//! is a mapping; its keys are options named `server_encryption_options.KEY`.
+//! is a mapping; its keys are options named `server_encryption_options.KEY`. So is `alternator_encryption_options`.
 
 use super::file::Node;
 
@@ -21,17 +21,17 @@ pub(super) enum Parts {
     },
 }
 
-/// The mapping whose keys are options of their own.
-pub(super) const ENCRYPTION: &str = "server_encryption_options";
+/// The mappings whose keys are options of their own.
+pub(super) const ENCRYPTIONS: [&str; 2] = ["alternator_encryption_options", "server_encryption_options"];
 
 /// The options of an entry.
 pub(super) fn parts(name: &str, value: Node) -> Parts {
     match name {
         "seed_provider" => seed_provider(value),
-        ENCRYPTION => match value {
+        mapping if ENCRYPTIONS.contains(&mapping) => match value {
             Node::Null => Parts::Many(Vec::new()),
             Node::Map(entries) => {
-                let full = |(key, value)| (format!("{ENCRYPTION}.{key}"), value);
+                let full = |(key, value)| (format!("{mapping}.{key}"), value);
                 Parts::Many(entries.into_iter().map(full).collect())
             }
             Node::Scalar(given) => wrong(given, "a mapping"),

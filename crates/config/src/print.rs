@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use super::args::ServerArgs;
-use super::nested::ENCRYPTION;
 use super::table::{DefaultValue, Group, Row, TABLE};
 
 /// A ceto.yaml of all options with the values of the command line, else with their defaults. An option whose default
@@ -16,14 +15,17 @@ pub fn print(args: &ServerArgs) -> String {
         .to_owned();
     for group in Group::ALL {
         let _ = write!(text, "\n# --- {} ---\n", group.title());
-        let mut in_mapping = false;
+        let mut last_mapping = None;
         for row in TABLE.iter().filter(|row| row.group == group) {
-            let key = row.name.strip_prefix(ENCRYPTION).and_then(|key| key.strip_prefix('.'));
-            if key.is_some() && !in_mapping {
-                let _ = write!(text, "\n{ENCRYPTION}:\n");
+            // The keys of a mapping are options that have its name before a dot.
+            let (mapping, indent, name) = match row.name.split_once('.') {
+                Some((mapping, key)) => (Some(mapping), "  ", key),
+                None => (None, "", row.name),
+            };
+            if let Some(mapping) = mapping.filter(|_| mapping != last_mapping) {
+                let _ = write!(text, "\n{mapping}:\n");
             }
-            in_mapping = key.is_some();
-            let (indent, name) = key.map_or(("", row.name), |key| ("  ", key));
+            last_mapping = mapping;
             for line in option(row, name, args) {
                 let _ = writeln!(text, "{}", format!("{indent}{line}").trim_end());
             }

@@ -406,9 +406,9 @@ fn options_that_stop_the_start_are_refused_on_the_command_line_too() {
 
 #[test]
 fn what_matters_warns_and_what_has_no_meaning_is_counted() {
-    let yaml = "allocate_tokens_for_local_replication_factor: 3\nphi_convict_threshold: 8\nalternator_port: 8000\ndynamic_snitch: true\nauto_snapshot_ttl: none\nkey_cache_size:\nfields_per_udt_fail_threshold: 2\nserver_encryption_options:\n  keystore: conf/.keystore\n";
+    let yaml = "allocate_tokens_for_local_replication_factor: 3\nphi_convict_threshold: 8\nnative_transport_idle_timeout: 5s\ndynamic_snitch: true\nauto_snapshot_ttl: none\nkey_cache_size:\nfields_per_udt_fail_threshold: 2\nserver_encryption_options:\n  keystore: conf/.keystore\n";
     let expected = "\
-        warning: ceto.yaml: option 'alternator_port' at line 3: '8000' given, but the API of DynamoDB is not served\n\
+        warning: ceto.yaml: option 'native_transport_idle_timeout' at line 3: '5s' given, but idle connections stay open\n\
         warning: ceto.yaml: option 'fields_per_udt_fail_threshold' at line 7: '2' given, but this limit is not enforced\n\
         warning: ceto.yaml: 4 options have no meaning here: allocate_tokens_for_local_replication_factor, phi_convict_threshold, dynamic_snitch, server_encryption_options.keystore";
     assert_eq!(outcome(yaml, ""), expected);

@@ -77,8 +77,6 @@ pub(super) const REFUSED: &[Wish] = &[
 /// Options whose other values are warned of.
 #[rustfmt::skip]
 pub(super) const NOT_DONE: &[Wish] = &[
-    ("alternator_https_port", "0", "the API of DynamoDB is not served"),
-    ("alternator_port", "0", "the API of DynamoDB is not served"),
     // scylla.yaml comes with `table`, so that as many files have it by default as by choice.
     ("audit", "none", "no audit log is kept"),
     ("auto_hints_cleanup_enabled", "false", "hints of a replica that was down for too long are kept until it takes them"),
@@ -142,7 +140,7 @@ pub(super) const CASSANDRA_NAMES: &str = include_str!("cassandra_names.txt");
 /// Names that only scylla.yaml has, one in a line.
 pub(super) const SCYLLA_NAMES: &str = include_str!("scylla_names.txt");
 
-/// Keys of `server_encryption_options` of either file that are no options here.
+/// Keys of the mappings of encryption of either file that are no options here.
 const ENCRYPTION_KEYS: &[&str] = &[
     "accepted_protocols",
     "algorithm",
@@ -220,15 +218,15 @@ pub(super) fn refused_names() -> impl Iterator<Item = &'static str> {
 
 fn is_known(name: &str) -> bool {
     let encryption_key = name
-        .strip_prefix(nested::ENCRYPTION)
-        .and_then(|key| key.strip_prefix('.'));
+        .split_once('.')
+        .and_then(|(mapping, key)| nested::ENCRYPTIONS.contains(&mapping).then_some(key));
     names().any(|known| known == name) || encryption_key.is_some_and(|key| ENCRYPTION_KEYS.contains(&key))
 }
 
 /// The option's name, without the key in its mapping.
 fn option_of(wish: &'static str) -> &'static str {
     match wish.split_once('.') {
-        Some((option, _)) if option != nested::ENCRYPTION => option,
+        Some((option, _)) if !nested::ENCRYPTIONS.contains(&option) => option,
         _ => wish,
     }
 }

@@ -47,6 +47,7 @@ struct State {
     group: Group,
     protocol_version: Option<u8>,
     options: BTreeMap<String, String>,
+    tls: Option<(String, String)>,
 }
 
 /// A connection, as it is shown.
@@ -110,6 +111,7 @@ impl Clients {
                 group: Group::STATEMENT,
                 protocol_version: None,
                 options: BTreeMap::new(),
+                tls: None,
             }),
         });
         let mut list = self.lock(shard);
@@ -163,6 +165,11 @@ impl Client {
         });
     }
 
+    /// It is encrypted, with this protocol and cipher suite.
+    pub fn set_tls(&self, tls: Option<(String, String)>) {
+        self.change(|state| state.tls = tls);
+    }
+
     /// Counts requests. Only the connection's own shard does.
     #[inline]
     pub fn add_requests(&self, count: u64) {
@@ -194,7 +201,7 @@ impl Client {
             driver_version: state.options.get("DRIVER_VERSION").cloned(),
             client_options: state.options.clone(),
             request_count: i64::try_from(self.requests.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
-            tls: None,
+            tls: state.tls.clone(),
         }
     }
 }

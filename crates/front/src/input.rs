@@ -5,6 +5,9 @@
 //! once, so that no two frames wait for each other. Until there is memory the connection is not read; after
 //! [`RESERVE_TIME_MAX`] it ends. A frame that has memory must be complete in time ([`frame_time`]): else it would keep
 //! the memory from others.
+//!
+//! On a connection with TLS, what is read is decrypted into the buffer. A record that was not whole before may make that
+//! longer than was reserved, by [`RECORD_BYTES_MAX`].
 
 use std::future::poll_fn;
 use std::io;
@@ -16,6 +19,7 @@ use runtime::net::ReadHalf;
 use runtime::{Instant, Permit};
 
 use crate::client_memory::Memory;
+use crate::tls::SharedTls;
 
 /// Every connection has a read buffer of so many bytes.
 pub(crate) const INPUT_BYTES_FIRST: usize = 2 << 10;
@@ -25,6 +29,9 @@ pub(crate) const INPUT_BYTES: usize = 16 << 10;
 
 /// A connection that waits reads so many bytes ahead, to see whether its client goes.
 const WATCH_BYTES: usize = 512;
+
+/// The longest record of TLS.
+const RECORD_BYTES_MAX: usize = 17 << 10;
 
 /// How long a frame waits for memory.
 const RESERVE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -63,6 +70,7 @@ pub trait Framer {
 /// See the module.
 pub struct Input {
     bytes: Vec<u8>,
+    tls: Option<SharedTls>,
     /// Memory for a buffer of usual size.
     usual: Option<Permit>,
     long: Option<LongFrame>,
@@ -92,8 +100,18 @@ impl Input {
     pub fn new(bytes: Vec<u8>) -> Self {
         Self {
             bytes,
+            tls: None,
             usual: None,
             long: None,
+        }
+    }
+
+    /// Of a connection that may have TLS; begins with what followed the handshake.
+    #[must_use]
+    pub fn secured(bytes: Vec<u8>, tls: Option<SharedTls>) -> Self {
+        Self {
+            tls,
+            ..Self::new(bytes)
         }
     }
 
@@ -151,7 +169,13 @@ impl Input {
         });
         match read.await {
             None => return Ok(()),
-            Some((Ok(1..), bytes)) => self.bytes.extend_from_slice(&bytes),
+            Some((Ok(1..), bytes)) => match &self.tls {
+                None => self.bytes.extend_from_slice(&bytes),
+                Some(tls) => {
+                    let opened = tls.borrow_mut().open(&bytes, &mut self.bytes);
+                    opened.map_err(|_| Unread::Ended)?;
+                }
+            },
             Some(_) => return Err(Unread::Ended),
         }
         turn.await;
@@ -166,6 +190,9 @@ impl Input {
         framer: &impl Framer,
     ) -> Result<(), Unread> {
         let size = framer.wanted_bytes().max(self.own_bytes());
+        if let Some(tls) = self.tls.clone() {
+            return self.read_secured(reader, memory, (&tls, size)).await;
+        }
         let mut bytes = std::mem::take(&mut self.bytes);
         if bytes.capacity() < size {
             bytes.reserve_exact(size - bytes.len());
@@ -180,6 +207,38 @@ impl Input {
         self.read_ended(&result, memory)
     }
 
+    /// Reads more of a connection with TLS, into a buffer that is to have `size`.
+    async fn read_secured(
+        &mut self,
+        reader: &mut ReadHalf,
+        memory: &Memory,
+        (tls, size): (&SharedTls, usize),
+    ) -> Result<(), Unread> {
+        let before = self.bytes.len();
+        if self.bytes.capacity() < size {
+            self.bytes.reserve_exact(size - before);
+        }
+        while self.bytes.len() == before {
+            let room = (size.saturating_sub(before)).clamp(WATCH_BYTES, RECORD_BYTES_MAX);
+            let received = Vec::with_capacity(room.min(self.own_bytes().max(INPUT_BYTES_FIRST)));
+            let (result, received) = match &self.long {
+                None => reader.read(received).await,
+                Some(long) => runtime::timeout_at(long.deadline, reader.read(received))
+                    .await
+                    .map_err(|_| Unread::Late(long.bytes))?,
+            };
+            if !matches!(result, Ok(1..)) {
+                return Err(Unread::Ended);
+            }
+            let opened = tls.borrow_mut().open(&received, &mut self.bytes);
+            opened.map_err(|_| Unread::Ended)?;
+        }
+        if self.usual.is_none() && self.bytes.len() >= INPUT_BYTES_FIRST {
+            self.usual = memory.buffers.try_acquire(INPUT_BYTES - INPUT_BYTES_FIRST);
+        }
+        Ok(())
+    }
+
     fn read_ended(&mut self, result: &io::Result<usize>, memory: &Memory) -> Result<(), Unread> {
         if !matches!(result, Ok(count) if *count > 0) {
             return Err(Unread::Ended);
@@ -188,6 +247,12 @@ impl Input {
             self.usual = memory.buffers.try_acquire(INPUT_BYTES - INPUT_BYTES_FIRST);
         }
         Ok(())
+    }
+
+    /// Takes the first bytes out without a copy of them; [`Input::consume`] gives their memory back.
+    pub fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let rest = self.bytes.split_off(bytes);
+        std::mem::replace(&mut self.bytes, rest)
     }
 
     /// Forgets what was executed, and gives back what that needed.

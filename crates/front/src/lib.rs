@@ -11,6 +11,7 @@
 //! - [`Outbox`] and [`Input`]: answers on their way, and what was read and not executed;
 //! - [`Slots`], [`RunningRequest`], [`SlowRequest`], [`RequestTrace`], [`Counts`]: requests in flight, those that are
 //!   listed, logged, traced and counted;
+//! - [`Tls`]: encrypted connections;
 //! - [`Session::permits`]: the one place that refuses a request to a principal.
 //!
 //! Lives on each shard; all front doors of the shard share one [`Front`]. Accepting, handshakes, and connections that
@@ -35,6 +36,7 @@ mod running;
 mod session;
 mod slots;
 mod slow;
+mod tls;
 mod trace;
 
 use std::cell::{Cell, RefCell};
@@ -69,6 +71,7 @@ pub use session::{
 };
 pub use slots::{Slot, Slots};
 pub use slow::{SlowRequest, shortened};
+pub use tls::{SharedTls, Tls, TlsFiles, TlsSession};
 pub use trace::RequestTrace;
 
 /// The scheduling group of what drivers do for themselves, and its shares: a sixth of the processor while requests want

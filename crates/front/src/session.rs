@@ -20,6 +20,7 @@ use crate::clients::Client;
 use crate::input::{Framer, Input, Unread};
 use crate::outbox::{self, Encoder, Outbox};
 use crate::principal::Principal;
+use crate::tls::SharedTls;
 
 /// How long a client may take for its part of a handshake, all its pauses together. Twice what drivers allow us for
 /// ours.
@@ -78,8 +79,18 @@ impl Session {
         principal: Principal,
         (writer, encoder): (WriteHalf, impl Encoder),
     ) -> (Self, Writer) {
+        Self::begin_secured(front, peer, principal, (writer, encoder, None))
+    }
+
+    /// As [`Session::begin`], of a connection that may have TLS.
+    pub fn begin_secured(
+        front: &Rc<Front>,
+        peer: SocketAddr,
+        principal: Principal,
+        (writer, encoder, tls): (WriteHalf, impl Encoder, Option<SharedTls>),
+    ) -> (Self, Writer) {
         let outbox = Outbox::new(&front.memory.unsent, peer);
-        let writing = runtime::spawn(outbox::write(outbox.clone(), writer, encoder));
+        let writing = runtime::spawn(outbox::write(outbox.clone(), writer, (encoder, tls)));
         let session = Self {
             front: front.clone(),
             peer,
@@ -126,6 +137,19 @@ impl Session {
         // Others may have taken the memory in the meantime.
         self.outbox.until_free(0).await;
         Ok(!self.outbox.is_closed())
+    }
+
+    /// Waits for `turn`, and reads a little ahead to see whether the client ends the connection.
+    ///
+    /// # Errors
+    /// When it does.
+    pub async fn wait(
+        &self,
+        input: &mut Input,
+        reader: &mut ReadHalf,
+        turn: impl Future<Output = ()>,
+    ) -> Result<(), Unread> {
+        input.wait(reader, turn).await
     }
 
     /// The client is not read any more. Returns the error that it receives, if its request found no memory.

@@ -36,6 +36,15 @@ pub const TARGETS: &[Target] = &[
     },
     target_of("dynamodb", dynamodb::fuzz::seeds, dynamodb::fuzz::read),
     Target {
+        // Bodies are decompressed to 256 KiB at most, with the tables of deflate.
+        memory_base: 2 << 20,
+        ..target_of(
+            "dynamodb_server",
+            dynamodb_server::fuzz::seeds,
+            dynamodb_server::fuzz::read,
+        )
+    },
+    Target {
         // An interpreter and what it may allocate; sources grow as they are compiled.
         inputs_per_round: 2_000,
         memory_base: 8 << 20,
@@ -43,6 +52,7 @@ pub const TARGETS: &[Target] = &[
     },
     target_of("front", front::fuzz::seeds, front::fuzz::read),
     target_of("hints", hints::fuzz::seeds, hints::fuzz::read),
+    target_of("http", http::fuzz::seeds, http::fuzz::read),
     target_of("json", cql_compiler::fuzz::json_seeds, cql_compiler::fuzz::read_json),
     target_of("mutation", mutation::fuzz::seeds, mutation::fuzz::read),
     target_of("node", node::fuzz::seeds, node::fuzz::read),

@@ -11,6 +11,7 @@ mod compaction_history;
 mod directories;
 mod disk_space;
 mod disks;
+mod dynamodb;
 mod early_words;
 mod follow;
 #[doc(hidden)]

@@ -17,6 +17,7 @@ use runtime::{Semaphore, ShardId};
 use tasks::Class;
 
 use crate::cluster::tls_files;
+use crate::dynamodb;
 use crate::follow::on_all_shards;
 use crate::live_options::left_by_file;
 use crate::shard_main::follower;
@@ -24,6 +25,8 @@ use crate::start::Shared;
 
 /// How the names of the options of TLS between nodes begin.
 const TLS_OPTIONS: &str = "server_encryption_options.";
+/// And those of TLS with clients of the DynamoDB API.
+const DYNAMODB_TLS_OPTIONS: &str = "alternator_encryption_options.";
 
 /// Changes the options of the running node, one change after another. Lives on shard 0.
 struct Changer {
@@ -93,6 +96,9 @@ impl Changer {
         if names.iter().any(|name| name.starts_with(TLS_OPTIONS)) {
             take_certificates(shared, &config).await?;
         }
+        if names.iter().any(|name| name.starts_with(DYNAMODB_TLS_OPTIONS)) {
+            take_dynamodb_certificate(shared, &config).await?;
+        }
         take_over(shared, &config, &|name| names.contains(&name)).await;
         for name in names {
             let value = config.settings.get(name).cloned().flatten();
@@ -146,11 +152,15 @@ async fn take_over(shared: &Shared, config: &Config, is_given: &dyn Fn(&'static 
     let page_limits = config.page_limits;
     let guardrails = Arc::new(config.guardrails.clone());
     let row_expiry_period = config.row_expiry_period;
+    let dynamodb = dynamodb::settings(config);
     on_all_shards(async move |engine: Rc<Engine>| {
         engine.coordinator.context.set_timeouts(timeouts);
         engine.set_page_limits(page_limits);
         engine.set_guardrails(&guardrails);
         upkeep::row_expiry::set_period(row_expiry_period);
+        if let Some(server) = runtime::local::<dynamodb_server::Server>() {
+            server.set_settings(dynamodb.clone());
+        }
     })
     .await;
 }
@@ -166,6 +176,26 @@ async fn reread_certificates(shared: &Shared, config: &Config) {
         ),
         Err(e) => log::error!("SIGHUP: cannot use the new certificate; the node keeps the one it has: {e}"),
     }
+    if let Err(e) = take_dynamodb_certificate(shared, config).await {
+        log::error!("SIGHUP: cannot use the new certificate of the DynamoDB API; the node keeps the one it has: {e}");
+    }
+}
+
+/// Loads the certificate of the DynamoDB API and gives it to all shards, for new connections. Without a port with TLS
+/// it does nothing.
+async fn take_dynamodb_certificate(shared: &Shared, config: &Config) -> Result<(), String> {
+    let has_port = shared.config.dynamodb.https_port.is_some();
+    let Some(files) = config.dynamodb.tls.clone().filter(|_| has_port) else {
+        return Ok(());
+    };
+    let tls = dynamodb::load(files).await?;
+    let take = async move |_: Rc<Engine>| {
+        if let Some(server) = runtime::local::<dynamodb_server::Server>() {
+            server.set_tls(tls.clone());
+        }
+    };
+    on_all_shards(take).await;
+    Ok(())
 }
 
 /// Loads certificates and keys and gives them to all shards, for new connections with other nodes. The file of the

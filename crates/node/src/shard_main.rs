@@ -25,6 +25,7 @@ use runtime::ShardId;
 use crate::cluster;
 use crate::directories::{self, Directory};
 use crate::disks;
+use crate::dynamodb;
 use crate::follow::Follower;
 use crate::identity;
 use crate::maintenance;
@@ -374,6 +375,13 @@ async fn serve(
             return Ok(None);
         }
     };
+    let dynamodb_ports = match bind_patiently(|| dynamodb::bind(config)).await {
+        Ok(ports) => ports,
+        Err(e) => {
+            shared.fail(e.to_string());
+            return Ok(None);
+        }
+    };
     let mut for_operators = None;
     if id == ShardId(0) {
         match OperatorListeners::bind(shared).await {
@@ -424,6 +432,9 @@ async fn serve(
     runtime::set_start_phase(None);
     if let Err(e) = front::listeners::open(&server, listeners) {
         shared.fail(e.to_string());
+    }
+    if let Err(e) = dynamodb::open(shared, &front, dynamodb_ports).await {
+        shared.fail(e);
     }
     if !shared.meet(Stage::Opened).await {
         return Ok(member);
@@ -604,6 +615,15 @@ async fn addresses(shared: &Shared) -> Option<Addresses> {
             shared.fail(e);
             return None;
         }
+        if let Err(e) = probe(
+            "the DynamoDB API",
+            dynamodb::addresses(config).map(|(address, _)| address),
+        )
+        .await
+        {
+            shared.fail(e);
+            return None;
+        }
         return Some((Some(wanted.0), wanted.1));
     }
     let is_known = || shared.bound_addresses().is_some() || shared.failed();
@@ -629,6 +649,7 @@ fn announce(shared: &Shared) {
         ),
         (None, None) => return,
     };
+    let text = text + &dynamodb::announcement(config).unwrap_or_default();
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

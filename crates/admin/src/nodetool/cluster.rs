@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::client::{Client, pairs, string, strings};
 use super::layout::{columns, size};
 use super::operations::going_on;
-use crate::http::escape;
+use ::http::escape;
 
 /// A member, as commands print it.
 struct Line {

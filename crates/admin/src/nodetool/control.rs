@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::client::{Client, string, strings};
 use super::layout::columns;
 use super::words::Given;
-use crate::http::escape;
+use ::http::escape;
 
 pub(super) async fn drain(client: &mut Client) -> Result<String, String> {
     client.post("/storage_service/drain").await?;

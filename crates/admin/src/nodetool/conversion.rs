@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::client::{Client, string, strings};
-use crate::http::escape;
+use ::http::escape;
 
 /// What `migrate-to-tablets` takes.
 pub(super) const USAGE: &str = "start|status|finalize KEYSPACE";

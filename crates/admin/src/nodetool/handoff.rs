@@ -3,7 +3,7 @@
 use super::client::{Client, pairs, string};
 use super::cluster::iso_second;
 use super::layout::columns;
-use crate::http::escape;
+use ::http::escape;
 
 const ENABLED: &str = "/storage_proxy/hinted_handoff_enabled";
 const BY_DATACENTER: &str = "/storage_proxy/hinted_handoff_enabled_by_dc";

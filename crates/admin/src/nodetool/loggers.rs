@@ -1,7 +1,7 @@
 //! Log levels of the node.
 
 use super::client::{Client, strings};
-use crate::http::escape;
+use ::http::escape;
 
 /// Prints the level of the root, and those of the modules that have one of their own.
 pub(super) async fn levels(client: &mut Client) -> Result<String, String> {

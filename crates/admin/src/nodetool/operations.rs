@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::client::{Client, string, strings};
 use super::layout::size;
 use super::words::Given;
-use crate::http::escape;
+use ::http::escape;
 
 /// Between two looks at what a command waits for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 use super::client::{Client, string, strings};
 use super::layout::columns;
 use super::words::Given;
-use crate::http::escape;
+use ::http::escape;
 
 /// What `repair` takes.
 pub(super) const USAGE: &str = "[-pr] [-full] [--incremental-mode incremental|full|disabled] [--preview] [-local] [-dc NAME,…] [-hosts NODE,…] [-st TOKEN] [-et TOKEN] [KEYSPACE [TABLE…]]";

@@ -8,7 +8,7 @@ use super::client::{Client, pairs, string};
 use super::layout::{columns, size};
 use super::tasks::{begin_and_wait, follow};
 use super::words::Given;
-use crate::http::escape;
+use ::http::escape;
 
 /// The path of a command for keyspaces and tables: those of a keyspace when one is named.
 fn path(verb: (&str, &str), names: &[&str]) -> String {

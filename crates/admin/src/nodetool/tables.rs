@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::client::{Client, string, strings};
 use super::layout::{columns, size};
 use super::words::{Given, is_option};
-use crate::http::escape;
+use ::http::escape;
 
 /// A number of bytes as it is.
 fn plain(bytes: u64) -> String {

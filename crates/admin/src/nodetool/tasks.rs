@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::client::{Client, string, strings};
 use super::layout::{columns, size};
 use super::words::Given;
-use crate::http::escape;
+use ::http::escape;
 
 /// Exit codes of `tasks wait --quiet`.
 const FAILED: u8 = 123;

@@ -1,6 +1,6 @@
 //! The words after a command: options and the rest.
 
-use crate::http::escape;
+use ::http::escape;
 
 /// Whether a word names an option. A number below zero does not: keys and tokens may be such.
 pub(super) fn is_option(word: &str) -> bool {

@@ -63,6 +63,11 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
     if let Some(server) = runtime::local::<Server>() {
         messages(&mut shard, server.counts());
     }
+    match runtime::local::<dynamodb_server::Server>() {
+        Some(server) => dynamodb_operations(&mut shard, server.counts()),
+        // A node without the port has the same metrics, at 0.
+        None => dynamodb_operations(&mut shard, &dynamodb_server::Counts::default()),
+    }
     if let Some(front) = runtime::local::<Front>() {
         requests(&mut shard, &front.counts);
         connections(&mut shard, &front);
@@ -254,6 +259,36 @@ fn messages(shard: &mut Shard, counts: &cql_server::Counts) {
             Value::Counter(count),
         );
     }
+}
+
+fn dynamodb_operations(shard: &mut Shard, counts: &dynamodb_server::Counts) {
+    for (operation, count) in counts.operations() {
+        let help = "Operations of the DynamoDB API that ran.";
+        let value = Value::Counter(count);
+        shard.add("dynamodb_operations_total", help, &[("operation", operation)], value);
+    }
+    shard.count_all([
+        (
+            "dynamodb_requests_total",
+            "Requests to the ports of the DynamoDB API, refused ones included.",
+            counts.requests.get(),
+        ),
+        (
+            "dynamodb_authentication_failures_total",
+            "Requests to the DynamoDB API whose signature was refused.",
+            counts.authentication_failures.get(),
+        ),
+        (
+            "dynamodb_client_errors_total",
+            "Answers of the DynamoDB API with a status of 400 to 499.",
+            counts.client_errors.get(),
+        ),
+        (
+            "dynamodb_server_errors_total",
+            "Answers of the DynamoDB API with a status of 500 and more.",
+            counts.server_errors.get(),
+        ),
+    ]);
 }
 
 fn requests(shard: &mut Shard, counts: &Counts) {
