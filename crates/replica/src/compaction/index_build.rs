@@ -173,8 +173,8 @@ impl Shard {
     }
 
     /// Makes the files of some of a table's indexes again, for all sstables that the table has here now. A build that
-    /// is in progress ends first: it may have read an sstable whose file is to be made again. Queries look through
-    /// sstables meanwhile.
+    /// is in progress ends first: it may have read an sstable whose file is to be made again. Until a file is made,
+    /// queries look through its sstable.
     ///
     /// # Errors
     /// Why some are not made, or that the rebuild was aborted.
