@@ -101,10 +101,9 @@ fn analyzer_of(table: &Table, column: &str, test: &Test) -> Analyzer {
         _ => false,
     };
     let indexes = table.indexes.iter().filter(|index| index.column == column);
-    let analyzers = indexes.filter(is_answering).map(Index::analyzer);
+    let mut analyzers = indexes.filter(is_answering).map(Index::analyzer);
     analyzers
-        .filter(|analyzer| !analyzer.is_plain())
-        .next()
+        .find(|analyzer| !analyzer.is_plain())
         .unwrap_or(Analyzer::PLAIN)
 }
 
