@@ -219,7 +219,8 @@ mod planted {
 
     #[test]
     fn rows_that_a_compaction_lists_wrongly_are_found() {
-        is_found(Bug::MisplacedTerms, "compacted: missing");
+        // The first files have deletions that may be purged, so they are rewritten at once.
+        is_found(Bug::MisplacedTerms, "flushed: missing");
     }
 
     #[test]
