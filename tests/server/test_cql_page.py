@@ -34,11 +34,10 @@ ROW = "k = 1 AND c = 1 AND e = 1"
 REFUSED = {
     "columns that cannot be indexed": ["CREATE INDEX ON {t} (k)"],
     "SAI on vectors": ["CREATE INDEX ON {t} (ve) USING 'sai'"],
-    "SASI with `StandardAnalyzer`, `DelimiterAnalyzer`, or `analyzed` without a class": [
+    "SASI with `StandardAnalyzer`, or `analyzed` without a class": [
         f"CREATE CUSTOM INDEX ON {{t}} (w) USING '{SASI}' WITH OPTIONS = {{{{{options}}}}}"
         for options in (
             "'analyzer_class': 'org.apache.cassandra.index.sasi.analyzer.StandardAnalyzer'",
-            "'analyzer_class': 'org.apache.cassandra.index.sasi.analyzer.DelimiterAnalyzer'",
             "'analyzed': 'true'",
         )
     ],

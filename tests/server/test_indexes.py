@@ -1,10 +1,11 @@
 """Secondary indexes as drivers see them: events, metadata, DESCRIBE and the tables of the schema."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
-from harness import cql
+from harness import NodeFailed, cql
 
 COLUMNS = "k int, k2 int, c text, v int, w text, m map<text, int>, f frozen<list<int>>, \"Mix\" int, PRIMARY KEY ((k, k2), c)"
 EVENT_SECONDS = 10
@@ -94,6 +95,42 @@ def test_tables_of_the_system_list_indexes(session, keyspace, indexed):
     found = {row.index_name: (row.analyzer, row.is_string) for row in sai}
     assert found["i_sai"] == ("NoOpAnalyzer", False)
     assert found["i_text"] == ("NonTokenizingAnalyzer{caseSensitive=false, normalized=false, ascii=false}", True)
+
+
+@pytest.mark.ceto_only("nodetool of ceto")
+def test_an_operator_makes_the_files_of_indexes_again(server, session, keyspace, table):
+    name = table("k int PRIMARY KEY, v int, w text")
+    for index in ("(v) USING 'sai'", "(w)"):
+        session.execute(f"CREATE INDEX ON {name} {index}")
+    for k in range(20):
+        session.execute(f"INSERT INTO {name} (k, v, w) VALUES ({k}, {k % 3}, 'w{k % 2}')")
+    server.node.nodetool("flush", keyspace, name)
+
+    def files():
+        rows = session.execute(f"SELECT * FROM system_views.sai_sstable_indexes WHERE keyspace_name = '{keyspace}'")
+        return [row for row in rows if row.table_name == name]
+
+    assert {(row.index_name, row.column_name) for row in files()} == {(f"{name}_v_idx", "v")}
+    assert sum(row.cell_count for row in files()) == 20
+    assert all(Path(row.sstable_name).exists() and row.per_column_disk_size > 0 for row in files())
+    made = {path: path.stat().st_mtime_ns for path in index_files(server, name)}
+    assert made
+    server.node.nodetool("rebuild_index", keyspace, name, f"{name}_v_idx")
+    again = {path: path.stat().st_mtime_ns for path in index_files(server, name)}
+    assert again.keys() == made.keys()
+    assert sum(again[path] > made[path] for path in made) == len(files())
+    server.node.nodetool("rebuild_index", keyspace, name)
+    assert all(path.stat().st_mtime_ns > made[path] for path in made)
+    assert {row.k for row in session.execute(f"SELECT k FROM {name} WHERE v = 1 AND w = 'w1'")} == {1, 7, 13, 19}
+    listed = [line.split() for line in server.node.nodetool("tasks", "list", "compaction").splitlines()]
+    assert ["done", keyspace, name, f"{name}_v_idx"] in [[line[5], *line[7:]] for line in listed if line[1:3] == ["index", "build"]]
+    for arguments, words in ((("nope",), "Can't find a table nope"), ((name, "nope"), "has no index nope")):
+        with pytest.raises(NodeFailed, match=words):
+            server.node.nodetool("rebuild_index", keyspace, *arguments)
+
+
+def index_files(server, table):
+    return list(server.node.workdir.glob(f"data/*/{table}-*/*CetoIndex*.db"))
 
 
 @pytest.mark.ceto_only("ScyllaDB's local index")

@@ -171,6 +171,9 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("info", []) => cluster::info(client).await,
         ("netstats", []) => cluster::net_stats(client).await,
         ("rebuild", words) => operations::rebuild(client, words).await,
+        ("rebuild_index", [keyspace, table, indexes @ ..]) => {
+            storage::rebuild_index(client, [keyspace, table], indexes).await
+        }
         ("cleanup", words) => operations::cleanup(client, words).await,
         ("decommission", []) => operations::decommission(client).await,
         ("decommission", ["--abort"]) => operations::stay(client).await,

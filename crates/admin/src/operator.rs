@@ -269,6 +269,15 @@ pub enum Work {
         /// The shard that gets it.
         to: u16,
     },
+    /// Make the files of a table's secondary indexes again.
+    RebuildIndexes {
+        /// Of which keyspace.
+        keyspace: String,
+        /// Of which table.
+        table: String,
+        /// Which of its indexes; none of them: all.
+        indexes: Vec<String>,
+    },
     /// Keep the sstables as they are now under a name.
     Snapshot {
         /// The name.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use mutation::compact::{Purge, compact_block};
 use mutation::{PartitionBlock, Tombstone};
-use schema::Table;
+use schema::{IndexPart, Table};
 use sstable::{EncodingBase, Meta, ReadLimits, Reader, Writer, WriterOptions};
 use stdx::planted::{self, Bug};
 use tasks::{Aborted, JobControl, Meter};
@@ -202,6 +202,20 @@ fn writer_options(job: &Job) -> Result<WriterOptions, Error> {
     Ok(options)
 }
 
+/// The table by whose indexes outputs list their rows.
+fn listed_table(table: &Arc<Table>) -> Arc<Table> {
+    if !planted::is_planted(Bug::MisplacedTerms) {
+        return table.clone();
+    }
+    let mut other = (**table).clone();
+    let key = other.columns.first().map(|column| column.name.clone());
+    for index in &mut other.indexes {
+        index.column.clone_from(key.as_ref().unwrap_or(&index.name));
+        index.part = IndexPart::Value;
+    }
+    Arc::new(other)
+}
+
 /// The mark of the outputs: 0 unless all inputs have one.
 fn repaired_at(job: &Job) -> i64 {
     let marks = job.inputs.iter().map(|reader| reader.repaired_at());
@@ -222,6 +236,7 @@ fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
     };
     let options = writer_options(&job)?;
     let table = Arc::clone(&job.table);
+    let listed = listed_table(&table);
     // Of the current partition: its tombstone, which covers all its blocks; what may be purged; whether it is begun.
     let mut partition_tombstone = Tombstone::NONE;
     let mut max_purgeable: Option<i64> = None;
@@ -275,7 +290,7 @@ fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
                     none => none.insert(Writer::create(
                         &job.dir,
                         (job.next_generation)(),
-                        &table,
+                        &listed,
                         options.clone(),
                     )?),
                 };

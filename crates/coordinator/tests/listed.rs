@@ -261,3 +261,47 @@ fn rows_that_a_replica_leaves_out_must_be_asked_for() {
     let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::SilentRowIsAbsent));
     assert!((0..24).any(|seed| difference(seed).is_some()));
 }
+
+#[test]
+fn a_replica_that_lacks_an_index_answers_by_the_others_or_with_all_rows() {
+    let mut cluster = cluster(3, 3);
+    let write = |c: i32| Write {
+        name: ((c % 3) as u8, c),
+        value: Some((c % 2) as u8),
+        timestamp: 10,
+    };
+    for c in 0..12 {
+        (0..3).for_each(|node| give(&mut cluster, node, write(c)));
+    }
+    let writes: Vec<Write> = (0..12).map(write).collect();
+    for level in [Consistency::One, Consistency::All] {
+        for keeps_one in [true, false] {
+            for extent in [None, Some(0), Some(1)] {
+                let found = cluster.on(0, move |node: Local| async move {
+                    let store = node.shard.store(support::table().id).expect("the table is open");
+                    let table: Arc<Table> = store.table();
+                    // It was dropped, or is not known here yet.
+                    let unknown = IndexLookup {
+                        id: schema::IndexId(99),
+                        ..lookup(&table, &[7])
+                    };
+                    let known = keeps_one.then(|| lookup(&table, &[1]));
+                    let extent = extent.map_or_else(everything, |key: u8| partition(&[key]));
+                    let read = node.read(&table, extent, level, 100).expect("enough replicas live");
+                    let mut read = read.listed_by([unknown].into_iter().chain(known).collect());
+                    let mut found = BTreeSet::new();
+                    while let Some(block) = read.next_block().await.expect("the replicas answer") {
+                        found.extend(matching(&table, &block, 1).into_iter().map(|c| (block.key()[0], c)));
+                    }
+                    found
+                });
+                let is_meant = |name: &Name| extent.is_none_or(|key| name.0 == key);
+                let expected: BTreeSet<Name> = merged(&writes, 1).into_iter().filter(is_meant).collect();
+                assert_eq!(
+                    found, expected,
+                    "{level:?}, partition {extent:?}, a known index: {keeps_one}"
+                );
+            }
+        }
+    }
+}

@@ -224,6 +224,13 @@ fn check_sasi(new: &NewIndex<'_>, options: &BTreeMap<String, String>) -> Result<
             check_case(options)?;
             true
         }
+        Some(Analyzer::Delimiter) => {
+            let delimiter = options.get("delimiter");
+            if let Some(given) = delimiter.filter(|given| given.chars().count() != 1) {
+                return refused(format!("option delimiter: expected one character, got '{given}'"));
+            }
+            false
+        }
         Some(Analyzer::NoOp) => false,
         // What Cassandra takes where no class is given.
         None if is_analyzed && is_text => return Err(tokens_refused("StandardAnalyzer")),
@@ -255,6 +262,7 @@ fn check_sasi(new: &NewIndex<'_>, options: &BTreeMap<String, String>) -> Result<
             Some("an index has one form for many rows of a value and for few")
         }
         "mode" | "analyzer_class" | "analyzed" => None,
+        "delimiter" if matches!(analyzer, Some(Analyzer::Delimiter)) && is_analyzed => None,
         "max_compaction_flush_memory_in_mb" => Some("index files are written with their sstables"),
         "is_literal" => Some("the column's type says whether LIKE may be asked"),
         name if SASI_CASE.contains(&name) && has_case && is_analyzed => None,
@@ -274,6 +282,8 @@ fn check_sasi(new: &NewIndex<'_>, options: &BTreeMap<String, String>) -> Result<
 enum Analyzer {
     /// A text in one case.
     NonTokenizing,
+    /// The parts of a text between one character.
+    Delimiter,
     /// The text as it is.
     NoOp,
 }
@@ -287,14 +297,15 @@ fn analyzer(class: &str, column: &Column) -> Result<Analyzer, DdlError> {
             DdlError::Config(format!("{name} does not support type {}", column.cql_type)),
         ),
         Some("NonTokenizingAnalyzer") => Ok(Analyzer::NonTokenizing),
-        Some(name @ ("StandardAnalyzer" | "DelimiterAnalyzer")) => Err(tokens_refused(name)),
+        Some("DelimiterAnalyzer") => Ok(Analyzer::Delimiter),
+        Some(name @ "StandardAnalyzer") => Err(tokens_refused(name)),
         _ => Err(DdlError::Config(format!(
             "Invalid analyzer class option specified [{class}]"
         ))),
     }
 }
 
-/// An index of whole texts would not find what one of their words finds.
+/// An index of whole texts would not find what one of their words finds: StandardAnalyzer cuts by language.
 fn tokens_refused(analyzer: &str) -> DdlError {
     DdlError::Config(format!(
         "{analyzer} is not supported: texts are indexed whole, not by their words"

@@ -109,7 +109,7 @@ impl Memtable {
 
     /// Whether it lists its rows for that index of its table. One that had rows when the index was created does not.
     pub fn has_index(&self, id: IndexId) -> bool {
-        self.terms.as_ref().is_some_and(|terms| terms.has(id))
+        planted::is_planted(Bug::UnscannedMemtable) || self.terms.as_ref().is_some_and(|terms| terms.has(id))
     }
 
     /// Offers the candidates that a query asks an index for, after a position: rows that may have been overwritten since.

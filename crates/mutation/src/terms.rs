@@ -84,7 +84,7 @@ impl IndexTerms {
     /// Whether a row has at most one term.
     #[must_use]
     pub const fn has_one_term(&self) -> bool {
-        matches!(self.part, IndexPart::Value | IndexPart::Full)
+        matches!(self.part, IndexPart::Value | IndexPart::Full) && self.analyzer.delimiter.is_none()
     }
 
     /// Gives the terms of a partition key; none where the index is on something else.
@@ -151,6 +151,14 @@ impl IndexTerms {
 
     fn give_value(&self, value: &[u8], give: &mut impl FnMut(&[u8])) {
         let mut term = Vec::with_capacity(value.len().min(TERM_MAX) + 8);
+        if self.analyzer.delimiter.is_some() {
+            for part in self.analyzer.parts(value) {
+                term.clear();
+                self.put(&self.cql_type, part, &mut term);
+                give(&term);
+            }
+            return;
+        }
         self.put(&self.cql_type, value, &mut term);
         give(&term);
     }

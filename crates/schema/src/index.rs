@@ -86,6 +86,9 @@ impl IndexPart {
     }
 }
 
+/// What SASI's `DelimiterAnalyzer` cuts texts at without the option `delimiter`.
+const DELIMITER: char = ',';
+
 impl Index {
     /// What it makes of a text before it compares it.
     #[must_use]
@@ -103,12 +106,20 @@ impl Index {
                 case: of_case(is_caseless, false),
                 normalizes: is_true("normalize"),
                 folds_to_ascii: is_true("ascii"),
+                delimiter: None,
             },
             IndexKind::Sasi => {
                 let class = self.options.get("analyzer_class");
-                let is_analyzed = option("analyzed") != Some(false)
-                    && class.is_some_and(|class| class.ends_with(".NonTokenizingAnalyzer"));
-                if !is_analyzed {
+                let is_class =
+                    |name: &str| option("analyzed") != Some(false) && class.is_some_and(|class| class.ends_with(name));
+                if is_class(".DelimiterAnalyzer") {
+                    let delimiter = self.options.get("delimiter").and_then(|text| text.chars().next());
+                    return Analyzer {
+                        delimiter: delimiter.or(Some(DELIMITER)),
+                        ..Analyzer::PLAIN
+                    };
+                }
+                if !is_class(".NonTokenizingAnalyzer") {
                     return Analyzer::PLAIN;
                 }
                 Analyzer {

@@ -13,6 +13,7 @@ mod elastic;
 mod events;
 mod few_slots;
 mod full_disks;
+mod indexes;
 mod kinds;
 mod moves;
 mod node;

@@ -42,7 +42,7 @@ pub use read::cursor::PartitionCursor;
 
 pub use read::reader::{Meta, Reader};
 pub use read::scan::{BlockingScan, ScanCursor};
-pub use secondary::{IndexCursor, build_indexes};
+pub use secondary::{IndexCursor, IndexFileStats, build_indexes};
 pub use statistics::Statistics;
 pub use statistics::histogram::{EstimatedHistogram, TombstoneHistogram};
 pub use write::large::{

@@ -54,7 +54,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         .map(|entry| entry.expect("a file").path());
     let names = names.filter(|path| path.to_string_lossy().contains("CetoIndex"));
     names
-        .map(|path| (path.clone(), std::fs::read(path).expect("a file")))
+        .map(|path| (path.clone(), runtime::fs::read(path).expect("a file")))
         .collect()
 }
 
@@ -114,7 +114,7 @@ fn a_file_that_is_made_later_is_the_one_that_is_written_with_the_sstable() {
         assert_eq!(written.len(), table.indexes.len());
         written
             .keys()
-            .for_each(|path| std::fs::remove_file(path).expect("it is there"));
+            .for_each(|path| runtime::fs::remove_file(path).expect("it is there"));
         let reader = Reader::open(&dir.0, 1, table).expect("a whole sstable without its index files");
         assert!(table.indexes.iter().all(|index| !reader.has_index(index.id)));
         let ids: Vec<_> = table.indexes.iter().map(|index| index.id).collect();
@@ -153,7 +153,7 @@ fn a_damaged_index_file_is_an_error_that_names_it_or_no_index_and_never_a_wrong_
     for at in (0..bytes.len()).step_by(bytes.len() / 150) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x40;
-        std::fs::write(&path, &damaged).expect("room on the disk");
+        runtime::fs::write(&path, &damaged).expect("room on the disk");
         let reader = Reader::open(&dir.0, 1, &table).expect("the sstable is whole");
         let (table, column) = (table.clone(), column.clone());
         let found = on_shard(move || {

@@ -148,6 +148,12 @@ pub enum Bug {
     UnlistedOverwrite,
     /// An index file that is built for an sstable lacks the end of it.
     UnfinishedBuild,
+    /// A row that an index lists is returned, whatever its newest value.
+    StaleRowReturned,
+    /// A compaction, and the copy of a tablet for another node, list rows in the file of an index by another column.
+    MisplacedTerms,
+    /// A memtable that has rows from before an index was created counts as one that lists them.
+    UnscannedMemtable,
     /// What a lost node missed is forgotten with it, also if other nodes copied tablets from it.
     LostNodeTakesSpans,
     /// A hint reaches its target alone, whatever replicas its tablet has got since it was noted.
@@ -160,7 +166,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 72] = [
+    pub const ALL: [Self; 75] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -229,6 +235,9 @@ impl Bug {
         Self::LostPosting,
         Self::UnlistedOverwrite,
         Self::UnfinishedBuild,
+        Self::StaleRowReturned,
+        Self::MisplacedTerms,
+        Self::UnscannedMemtable,
         Self::LostNodeTakesSpans,
         Self::HintSkipsAddedReplica,
         Self::SpanEndsBeforeDeletion,

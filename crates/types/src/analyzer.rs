@@ -1,9 +1,13 @@
-//! What an index makes of a text before it is compared: one case, one Unicode form, letters of ASCII.
+//! What an index makes of a text before it is compared: one case, one Unicode form, letters of ASCII, or its parts.
 
 use std::borrow::Cow;
 
+use stdx::preempt;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{decompose_compatible, is_combining_mark};
+
+/// Parts of a pattern of LIKE. Each is compared with each part of a text.
+pub const PATTERNS_MAX: usize = 64;
 
 /// Which letters are one to an index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,6 +29,8 @@ pub struct Analyzer {
     pub normalizes: bool,
     /// Letters of other alphabets in the place of which ASCII has some: without their marks, ligatures in two letters.
     pub folds_to_ascii: bool,
+    /// The character between the parts of a text, each of which is a term; None: the whole text is one.
+    pub delimiter: Option<char>,
 }
 
 impl Analyzer {
@@ -33,6 +39,7 @@ impl Analyzer {
         case: Case::Kept,
         normalizes: false,
         folds_to_ascii: false,
+        delimiter: None,
     };
 
     /// Whether it leaves texts as they are.
@@ -41,10 +48,48 @@ impl Analyzer {
         *self == Self::PLAIN
     }
 
+    /// The parts of a text that are terms, without empty ones; the whole text where it has no parts.
+    pub fn parts<'t>(&self, text: &'t [u8]) -> impl Iterator<Item = &'t [u8]> {
+        let split = self
+            .delimiter
+            .and_then(|delimiter| Some((std::str::from_utf8(text).ok()?, delimiter)));
+        let whole = split.is_none().then_some(text);
+        let parts = split.into_iter().flat_map(|(text, delimiter)| text.split(delimiter));
+        let parts = parts.inspect(|_| preempt::point()).filter(|part| !part.is_empty());
+        whole.into_iter().chain(parts.map(str::as_bytes))
+    }
+
+    /// The patterns of which each must be like a part of a text, for a pattern of LIKE: it has parts too, and a `%` at
+    /// its beginning or end counts for each of them. None: there are more than [`PATTERNS_MAX`].
+    #[must_use]
+    pub fn patterns(&self, pattern: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let body = pattern.strip_prefix(b"%").unwrap_or(pattern);
+        let starts_anywhere = body.len() < pattern.len();
+        let inner = body.strip_suffix(b"%").unwrap_or(body);
+        let ends_anywhere = inner.len() < body.len();
+        let mut patterns: Vec<Vec<u8>> = Vec::new();
+        for part in self.parts(inner) {
+            if patterns.len() == PATTERNS_MAX {
+                return None;
+            }
+            let mut one = Vec::with_capacity(part.len() + 2);
+            one.extend_from_slice(if starts_anywhere { b"%" } else { b"" });
+            one.extend_from_slice(part);
+            one.extend_from_slice(if ends_anywhere { b"%" } else { b"" });
+            patterns.push(one);
+        }
+        Some(patterns)
+    }
+
     /// What is made of a text; of bytes that are no text, the same bytes.
     #[must_use]
     pub fn apply<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
-        let Some(text) = std::str::from_utf8(text).ok().filter(|_| !self.is_plain()) else {
+        let is_kept = Self {
+            delimiter: None,
+            ..*self
+        }
+        .is_plain();
+        let Some(text) = std::str::from_utf8(text).ok().filter(|_| !is_kept) else {
             return Cow::Borrowed(text);
         };
         let mut made: String = match self.case {
@@ -145,5 +190,29 @@ mod tests {
             assert_eq!(analyzer.apply(text.as_bytes()).as_ref(), made.as_bytes(), "{text}");
         }
         assert_eq!(lower.apply(b"\xff").as_ref(), b"\xff", "no text");
+    }
+
+    #[test]
+    fn a_text_and_a_pattern_are_cut_at_the_delimiter() {
+        let cut = Analyzer {
+            delimiter: Some('░'),
+            ..Analyzer::PLAIN
+        };
+        let shown = |parts: Vec<&[u8]>| {
+            parts
+                .iter()
+                .map(|part| String::from_utf8_lossy(part))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        for (text, parts) in [("░a░b b░", "a b b"), ("░░", ""), ("", ""), ("ab", "ab")] {
+            assert_eq!(shown(cut.parts(text.as_bytes()).collect()), parts, "{text}");
+        }
+        assert_eq!(shown(Analyzer::PLAIN.parts("a░b".as_bytes()).collect()), "a░b");
+        for (pattern, parts) in [("a░b", "a b"), ("a░b%", "a% b%"), ("%a░", "%a"), ("%", "")] {
+            let patterns = cut.patterns(pattern.as_bytes()).expect("few parts");
+            assert_eq!(shown(patterns.iter().map(Vec::as_slice).collect()), parts, "{pattern}");
+        }
+        assert_eq!(cut.patterns("a░".repeat(65).as_bytes()), None);
     }
 }

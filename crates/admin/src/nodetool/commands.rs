@@ -186,6 +186,10 @@ pub(super) const COMMANDS: &[Command] = &[
         "The node's present data stays and is merged with the copies. Without --source-dc the nearest replicas are copied, otherwise those of the datacenter: as many as a write at QUORUM may have missed. \
          NAME is a keyspace, or a datacenter as in Cassandra's command. `tasks list streaming` shows it, and `tasks abort` stops it.",
     ),
+    command("rebuild_index", "KEYSPACE TABLE [INDEX…]", "Make the files of a table's secondary indexes on this node again").with(
+        "Without INDEX: all indexes of the table. Queries continue: they look through the sstables whose file is not made yet. `compactionstats` shows the progress, and `tasks abort` stops it. \
+         The node builds files that are missing or damaged by itself.",
+    ),
     command("releasetombstones", "[NODE…]", "Declare that some nodes, or all, have what this node reports as missed").with(NODES),
     command(
         "removenode",

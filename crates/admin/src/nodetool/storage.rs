@@ -78,6 +78,17 @@ pub(super) async fn resize_table(client: &mut Client, given: [&str; 3]) -> Resul
     Ok(String::new())
 }
 
+/// Makes the files of a table's indexes again: those of some indexes, or of all.
+pub(super) async fn rebuild_index(client: &mut Client, given: [&str; 2], indexes: &[&str]) -> Result<String, String> {
+    let [keyspace, table] = given.map(escape);
+    let mut path = format!("/ceto/tasks/rebuild_index?ks={keyspace}&table={table}");
+    if !indexes.is_empty() {
+        path.push_str(&format!("&indexes={}", escape(&indexes.join(","))));
+    }
+    begin_and_wait(client, &path).await?;
+    Ok(String::new())
+}
+
 pub(super) async fn balance(client: &mut Client) -> Result<String, String> {
     let told = client.get("/storage_service/tablets/balancing").await?;
     let state = if told["enabled"] == true { "on" } else { "off" };

@@ -104,6 +104,19 @@ pub(super) const ROUTES: &[Route] = &[
         ("cf", "tables of the keyspace, separated by commas; all without it"),
     ]),
     Route::post(
+        "/ceto/tasks/rebuild_index",
+        "Begin to make the files of a table's secondary indexes again, on this node; answers with the task's id",
+        Now(start_index_rebuild),
+    )
+    .takes(&[
+        ("ks", "the keyspace"),
+        ("table", "the table"),
+        (
+            "indexes",
+            "names of indexes, separated by commas; all of the table without it",
+        ),
+    ]),
+    Route::post(
         "/ceto/tasks/snapshot",
         "Begin to take a snapshot; answers with the task's id",
         Now(start_snapshot),
@@ -357,6 +370,28 @@ fn start_compaction(call: &Call) -> Answer {
 
 fn start_flush(call: &Call) -> Answer {
     begin(call, Work::Flush(call.selection()?))
+}
+
+fn start_index_rebuild(call: &Call) -> Answer {
+    let given = |name: &str| {
+        let value = call.parameter(name).map(str::to_owned);
+        value.ok_or_else(|| (400, format!("Missing mandatory parameter '{name}'")))
+    };
+    let (keyspace, table) = (given("ks")?, given("table")?);
+    if !call.keyspace_named(&keyspace)?.tables.contains(&table) {
+        return Err((400, format!("Can't find a table {table} in keyspace {keyspace}")));
+    }
+    let names = call.parameter("indexes").unwrap_or_default().split(',');
+    let indexes = names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
+    let indexes = indexes.collect();
+    begin(
+        call,
+        Work::RebuildIndexes {
+            keyspace,
+            table,
+            indexes,
+        },
+    )
 }
 
 fn start_snapshot(call: &Call) -> Answer {

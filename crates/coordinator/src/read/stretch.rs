@@ -66,21 +66,40 @@ pub(crate) struct Stretch {
     keeps_last: bool,
     is_paused: bool,
     /// Of tokens, which rows are read.
-    listing: Option<(Listing, Vec<IndexTerms>)>,
+    listing: Option<KnownListing>,
     /// Refuses long rows, if the coordinator has no memory for one yet ([`ReadCommand::withholds`]).
     no_long_rows: Option<Arc<NoLongRows>>,
+}
+
+/// The rows that a coordinator asks for, as far as this node knows the indexes: one may be dropped, or created just
+/// now. Without look-ups all rows match; the coordinator checks each row.
+struct KnownListing {
+    names_only: bool,
+    tests: Vec<(IndexLookup, IndexTerms)>,
+}
+
+impl KnownListing {
+    fn new(listing: &Listing, table: &Table) -> Self {
+        let known = |lookup: &IndexLookup| {
+            let index = table.indexes.iter().find(|index| index.id == lookup.id)?;
+            Some((lookup.clone(), IndexTerms::of(table, index)?))
+        };
+        Self {
+            names_only: listing.names_only,
+            tests: listing.lookups.iter().filter_map(known).collect(),
+        }
+    }
+
+    fn lookups(&self) -> Vec<IndexLookup> {
+        self.tests.iter().map(|(lookup, _)| lookup.clone()).collect()
+    }
 }
 
 impl Stretch {
     /// Nothing yet of what a command asks for, and what that is.
     pub(crate) fn new(command: ReadCommand, table: Arc<Table>) -> (Self, Extent) {
         let is_reversed = command.extent.is_reversed();
-        let listing = command.listing.map(|listing| {
-            let index = |lookup: &IndexLookup| table.indexes.iter().find(|index| index.id == lookup.id);
-            let terms = |lookup: &IndexLookup| index(lookup).and_then(|index| IndexTerms::of(&table, index));
-            let terms = listing.lookups.iter().filter_map(terms).collect();
-            (listing, terms)
-        });
+        let listing = command.listing.map(|listing| KnownListing::new(&listing, &table));
         let stretch = Self {
             listing,
             now: command.now,
@@ -168,7 +187,7 @@ impl Stretch {
         if self.digest_only {
             return;
         }
-        let is_of_names = self.listing.as_ref().is_some_and(|(listing, _)| listing.names_only);
+        let is_of_names = self.listing.as_ref().is_some_and(|listing| listing.names_only);
         self.blocks.push(if is_of_names { names_of(&block) } else { block });
     }
 
@@ -298,8 +317,8 @@ impl Stretch {
     ) -> Result<(), ReplicaError> {
         let token = read.hash.token();
         let options = self.options();
-        let listed = self.listing.as_ref().and_then(|(listing, _)| {
-            ShardReader::of_listed_partition(shard, &self.table, &read, &listing.lookups, &options)
+        let listed = self.listing.as_ref().and_then(|listing| {
+            ShardReader::of_listed_partition(shard, &self.table, &read, &listing.lookups(), &options)
         });
         let reader = listed.or_else(|| ShardReader::of_partition(shard, self.table.clone(), read, options));
         let mut reader = reader.ok_or(ReplicaError::NotHere(token))?;
@@ -346,7 +365,7 @@ impl Stretch {
         mut from: (Token, Vec<u8>),
         inside: Option<Bound>,
     ) -> Result<(), ReplicaError> {
-        let lists_rows = |(_, terms): &(Listing, Vec<IndexTerms>)| !terms.iter().all(IndexTerms::lists_partitions);
+        let lists_rows = |listing: &KnownListing| !listing.tests.iter().all(|(_, terms)| terms.lists_partitions());
         if let Some(listing) = &self.listing
             && (inside.is_none() || lists_rows(listing))
         {
@@ -401,7 +420,7 @@ impl Stretch {
         (after, to): (Token, Token),
         from: CandidatesFrom,
     ) -> Result<(), ReplicaError> {
-        let lookups = self.listing.as_ref().map(|(listing, _)| listing.lookups.to_vec());
+        let lookups = self.listing.as_ref().map(KnownListing::lookups);
         let extent = (TokenRange { after, to }, from);
         let how = (self.limits(), self.options());
         let mut reader = ShardReader::of_index(shard, self.table.clone(), extent, lookups.unwrap_or_default(), how);
@@ -422,12 +441,12 @@ impl Stretch {
     /// What of a block matches all look-ups here. Replicas that agree about the data agree about it, whatever their
     /// indexes still list.
     fn matching(&mut self, block: PartitionBlock) -> PartitionBlock {
-        let Some((listing, terms)) = &self.listing else {
+        let Some(listing) = &self.listing else {
             return block;
         };
         let (table, now) = (&self.table, self.now);
         let is_match = |clustering: &[u8], row: Option<RowView<'_>>| {
-            listing.lookups.iter().zip(terms).all(|(lookup, terms)| {
+            listing.tests.iter().all(|(lookup, terms)| {
                 let mut is_one = false;
                 let mut note = |term: &[u8]| is_one |= lookup.takes(term);
                 match terms.place {
@@ -448,7 +467,7 @@ impl Stretch {
                 is_one
             })
         };
-        let is_of_partition = terms.iter().all(IndexTerms::lists_partitions);
+        let is_of_partition = listing.tests.iter().all(|(_, terms)| terms.lists_partitions());
         let (layout, order) = (&table.layout, &table.clustering_order);
         let mut matching = PartitionBlock::new(block.token, block.key());
         let mut shadowed = Vec::new();

@@ -8,7 +8,7 @@ use admin::operator::{Selection, Started, Work};
 use cluster::{Cluster, NodeMove, ShardMove};
 use query::Engine;
 use replica::kinds;
-use schema::TableId;
+use schema::{IndexId, TableId};
 use tasks::{Kind, Origin, Spec, Task, Tasks};
 use topology::HostId;
 use types::Token;
@@ -26,6 +26,10 @@ pub(super) fn start(engine: &Rc<Engine>, cluster: Option<&Rc<Cluster>>, tasks: &
         Work::Flush(what) => (&kinds::FLUSH, what.clone()),
         Work::Compact { what, .. } => (&kinds::MAJOR_COMPACTION, what.clone()),
         Work::Snapshot { what, .. } => (&kinds::SNAPSHOT, what.clone()),
+        Work::RebuildIndexes { keyspace, table, .. } => {
+            let (keyspaces, tables) = (vec![keyspace.clone()], vec![table.clone()]);
+            (&kinds::INDEX_BUILD, Selection { keyspaces, tables })
+        }
         Work::MoveTablet { keyspace, table, .. } => {
             let (keyspaces, tables) = (vec![keyspace.clone()], vec![table.clone()]);
             (&kinds::MOVE_TABLET, Selection { keyspaces, tables })
@@ -50,6 +54,7 @@ pub(super) fn start(engine: &Rc<Engine>, cluster: Option<&Rc<Cluster>>, tasks: &
         } => format!("token {token} to shard {to} of node {host}"),
         Work::MoveTablet { token, to, .. } => format!("token {token} to shard {to}"),
         Work::ResizeTable { tablet_count, .. } => format!("to {tablet_count} tablets"),
+        Work::RebuildIndexes { indexes, .. } => indexes.join(","),
         Work::Flush(_) | Work::Compact { .. } => String::new(),
     };
     let spec = Spec {
@@ -92,6 +97,16 @@ async fn execute(engine: &Rc<Engine>, cluster: Option<&Rc<Cluster>>, task: &Task
             flushes,
             what,
         } => snapshots::take(engine, tag, ttl, (what, flushes), task).await,
+        Work::RebuildIndexes {
+            keyspace,
+            table,
+            indexes,
+        } => {
+            let (id, ids) = index_ids(engine, (&keyspace, &table), &indexes)?;
+            let (keyspaces, tables) = (vec![keyspace], vec![table]);
+            task.set_total(bytes(&Selection { keyspaces, tables }, false, true).await);
+            rebuild_indexes(id, ids, task.as_origin()).await
+        }
         Work::ResizeTable {
             keyspace,
             table,
@@ -219,6 +234,40 @@ async fn compact(what: Selection, origin: Origin) -> Result<(), String> {
             result = result.and(compacted);
         }
         result
+    };
+    on_all_shards(work).await.into_iter().collect()
+}
+
+/// A table, and those of its indexes that are named; all of them where none is.
+///
+/// # Errors
+/// When there is no such table or index.
+fn index_ids(
+    engine: &Engine,
+    (keyspace, table): (&str, &str),
+    names: &[String],
+) -> Result<(TableId, Vec<IndexId>), String> {
+    let schema = engine.schema();
+    let known = schema.keyspaces.get(keyspace).and_then(|known| known.tables.get(table));
+    let known = known.ok_or_else(|| format!("there is no table {keyspace}.{table}"))?;
+    let has = |name: &String| known.indexes.iter().any(|index| index.name == *name);
+    if let Some(unknown) = names.iter().find(|name| !has(name)) {
+        return Err(format!("{keyspace}.{table} has no index {unknown}"));
+    }
+    let meant = known
+        .indexes
+        .iter()
+        .filter(|index| names.is_empty() || names.contains(&index.name));
+    Ok((known.id, meant.map(|index| index.id).collect()))
+}
+
+async fn rebuild_indexes(table: TableId, ids: Vec<IndexId>, origin: Origin) -> Result<(), String> {
+    let work = async move |engine: Rc<Engine>| {
+        let shard = &engine.coordinator.context.shard;
+        match shard.store(table) {
+            Some(store) => shard.rebuild_indexes(&store, &ids, &origin).await,
+            None => Ok(()),
+        }
     };
     on_all_shards(work).await.into_iter().collect()
 }

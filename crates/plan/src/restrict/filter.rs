@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schema::{Index, IndexKind, IndexPart, Table};
 use stdx::preempt;
-use types::analyzer::Analyzer;
+use types::analyzer::{Analyzer, PATTERNS_MAX};
 use types::like::is_like;
 use types::{CollectionIter, Comparator, CqlType, MapIter};
 
@@ -95,16 +95,25 @@ pub(super) fn value<'v>(operand: &'v Operand, ctx: &BindContext<'v>) -> Result<C
 /// ranges compare texts as they are, as in Cassandra.
 fn analyzer_of(table: &Table, column: &str, test: &Test) -> Analyzer {
     let is_answering = |index: &&Index| match test {
-        Test::Compare(Comparison::Equal, ..) => index.part == IndexPart::Value,
+        // The parts of a text answer LIKE alone.
+        Test::Compare(Comparison::Equal, ..) => index.part == IndexPart::Value && index.analyzer().delimiter.is_none(),
         Test::Like(_) => index.kind == IndexKind::Sasi,
         _ => false,
     };
     let indexes = table.indexes.iter().filter(|index| index.column == column);
-    let analyzers = indexes.filter(is_answering).map(Index::analyzer);
+    let mut analyzers = indexes.filter(is_answering).map(Index::analyzer);
     analyzers
-        .filter(|analyzer| !analyzer.is_plain())
-        .next()
+        .find(|analyzer| !analyzer.is_plain())
         .unwrap_or(Analyzer::PLAIN)
+}
+
+/// The patterns of the parts of a pattern of LIKE.
+///
+/// # Errors
+/// When it has too many parts.
+pub(super) fn patterns(analyzer: &Analyzer, pattern: &[u8]) -> Result<Vec<Vec<u8>>, PlanError> {
+    let patterns = analyzer.patterns(pattern);
+    patterns.ok_or_else(|| PlanError::Invalid(format!("LIKE takes a text of at most {PATTERNS_MAX} parts here")))
 }
 
 impl Filter {
@@ -301,6 +310,13 @@ impl Filter {
             Test::NotNull => have.is_some(),
             Test::Like(pattern) => {
                 let pattern = value(pattern, ctx)?;
+                if self.analyzer.delimiter.is_some() {
+                    let patterns = patterns(&self.analyzer, &pattern)?;
+                    let is_like_part =
+                        |have, pattern: &Vec<u8>| self.analyzer.parts(have).any(|part| is_like(part, pattern));
+                    let is_like_all = |have| patterns.iter().all(|pattern| is_like_part(have, pattern));
+                    return Ok(!patterns.is_empty() && have.is_some_and(is_like_all));
+                }
                 let pattern = self.analyzer.apply(&pattern);
                 have.is_some_and(|have| is_like(&self.analyzer.apply(have), &pattern))
             }

@@ -1,5 +1,6 @@
 //! What an index knows of the rows that a read wants: which of its terms they have.
 
+use std::borrow::Cow;
 use std::ops::Bound as RangeBound;
 
 use mutation::terms::{IndexLookup, IndexTerms, TermRange};
@@ -7,7 +8,7 @@ use schema::{Index, IndexId, IndexPart, Table};
 use stdx::preempt;
 use types::like::literal_prefix;
 
-use super::filter::{Test, value};
+use super::filter::{Test, patterns, value};
 use super::{Comparison, Filter, Restrictions};
 use crate::{BindContext, PlanError};
 
@@ -92,7 +93,12 @@ impl IndexedTest {
                 ranges
             }
             Test::Like(operand) => {
-                let like = value(operand, ctx)?;
+                let mut like = value(operand, ctx)?;
+                if self.filter.analyzer.delimiter.is_some() {
+                    // The filter compares the other parts.
+                    let patterns = patterns(&self.filter.analyzer, &like)?;
+                    like = patterns.into_iter().next().map_or_else(|| like, Cow::Owned);
+                }
                 let (prefix, is_whole) = literal_prefix(&like);
                 if is_whole {
                     vec![exactly(&prefix)]

@@ -16,6 +16,7 @@ use plan::restrict::{Alternatives, Partitions};
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component};
 use schema::{ColumnKind, components};
+use stdx::planted::{self, Bug};
 use stdx::{LongVec, preempt, size};
 use types::Comparator;
 
@@ -595,7 +596,8 @@ impl<S: RowSink> Consumer<S> {
     /// Takes the row in `self.row`, of that partition key and clustering key.
     fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, name: (&[u8], &[u8])) -> Result<Flow, QueryError> {
         for (f, alternatives) in plan.restrictions.filters.iter().zip(&self.alternatives) {
-            if !f.passes(&self.row, ctx, alternatives)? {
+            let is_believed = planted::is_planted(Bug::StaleRowReturned) && !plan.restrictions.indexed.is_empty();
+            if !f.passes(&self.row, ctx, alternatives)? && !is_believed {
                 self.tombstones.reject();
                 return Ok(if self.is_cut_short() {
                     Flow::PageFull

@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use schema::{IndexId, Table};
 use sstable::Reader;
@@ -16,6 +17,9 @@ use crate::compaction::Failure;
 use crate::kinds;
 use crate::shard::Shard;
 use crate::tablets::tablet::{TableStore, Tablet};
+
+/// How often a rebuild looks whether a build that is in progress has ended.
+const REBUILD_POLL: Duration = Duration::from_millis(50);
 
 /// How much of a table's sstables its indexes have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -168,25 +172,39 @@ impl Shard {
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, work));
     }
 
-    /// Makes all index files of a table again, or those of one index.
+    /// Makes the files of some of a table's indexes again, for all sstables that the table has here now. A build that
+    /// is in progress ends first: it may have read an sstable whose file is to be made again. Until a file is made,
+    /// queries look through its sstable.
     ///
     /// # Errors
-    /// Why some are not made.
+    /// Why some are not made, or that the rebuild was aborted.
     pub async fn rebuild_indexes(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
-        only: Option<IndexId>,
+        ids: &[IndexId],
         origin: &Origin,
     ) -> Result<(), String> {
+        while store.is_indexing.get() {
+            runtime::sleep(REBUILD_POLL).await;
+        }
         for tablet in store.tablets().iter() {
             for reader in tablet.with_version(|version| version.sstables.clone()) {
-                for index in &store.table().indexes {
-                    if only.is_none_or(|only| only == index.id) {
-                        reader.forget_index(index.id);
-                    }
-                }
+                ids.iter().for_each(|id| reader.forget_index(*id));
             }
         }
-        self.build_indexes(store, origin).await
+        self.build_indexes(store, origin).await?;
+        // Aborted, or a disk refused: the node tries again by itself, later.
+        let table = store.table();
+        let is_left = ids.iter().any(|id| {
+            let progress = store.index_progress(*id);
+            table.indexes.iter().any(|index| index.id == *id) && progress.indexed < progress.all
+        });
+        if is_left && !store.dropped.get() {
+            return Err(format!(
+                "not all sstables of {}.{} are indexed; the node builds the rest by itself within ten minutes",
+                table.keyspace, table.name
+            ));
+        }
+        Ok(())
     }
 }

@@ -381,8 +381,9 @@ impl TabletCandidates {
         let mut united = Vec::with_capacity(conditions.len());
         for condition in conditions {
             let index = table.indexes.iter().find(|index| index.id == condition.id);
+            // It was dropped, or this node has not heard of it yet: the other conditions list more rows.
             let Some(terms) = index.and_then(|index| IndexTerms::of(table, index)) else {
-                return Err(ReadError::NoIndex);
+                continue;
             };
             let mut unindexed = 0;
             let files = version
@@ -435,9 +436,10 @@ impl TabletCandidates {
     }
 
     /// Leaves out the conditions that cost more than they save. False: to scan the tablet costs less than to read what
-    /// the others list.
+    /// the others list, or this node knows none of the indexes.
     async fn choose(&mut self) -> Result<bool, ReadError> {
         let version = self.version.clone();
+        let is_unknown = self.conditions.is_empty();
         let mut rows: u64 = version
             .sstables
             .iter()
@@ -445,6 +447,14 @@ impl TabletCandidates {
             .sum();
         for memtable in memtables(&version) {
             rows += memtable.with(rows_of);
+        }
+        if is_unknown {
+            // As for rows that are not in an index yet.
+            return if rows > UNINDEXED_ROWS_MAX {
+                Err(ReadError::NoIndex)
+            } else {
+                Ok(false)
+            };
         }
         let mut counts = Vec::with_capacity(self.conditions.len());
         for condition in &self.conditions {

@@ -65,6 +65,13 @@ fn registers_of_partition(p: i32) -> Vec<Key> {
         .collect()
 }
 
+/// An entry of the maps, drawn by chance, and its registers in all rows.
+pub(super) fn registers_of_entry(dice: u64) -> (i32, Vec<Key>) {
+    let entry = i32::try_from(dice % u64::from(ELEMENTS.unsigned_abs())).expect("a few");
+    let rows = (0..WIDE).flat_map(|p| (0..FEW_ROWS).map(move |c| (p, c)));
+    (entry, rows.map(|(p, c)| (W, p, c * STRIDE + 2 + entry)).collect())
+}
+
 /// Where the elements of a row's list `q` are registers.
 fn place_of_elements(p: i32, c: i32) -> i32 {
     p * MANY_ROWS + c

@@ -21,6 +21,7 @@ use super::conditional::Conditional;
 use super::contents::Inventory;
 use super::counters::Counters;
 use super::history::{Asked, History, Key, Level, Span};
+use super::indexed;
 use super::layout::Layout;
 use super::schema_changes::SchemaChanges;
 use super::writes::{Bound, Planned};
@@ -102,6 +103,10 @@ pub struct ClusterCounts {
     pub acknowledgements: u64,
     /// Reads and conditional statements answered of what is written by the coordinators' clocks.
     pub clocked: u64,
+    /// Reads by values answered and checked.
+    pub by_value: u64,
+    /// Indexes created and dropped.
+    pub index_changes: u64,
     /// Partitions of which all replicas held the same in the end.
     pub partitions_compared: u64,
 }
@@ -203,6 +208,8 @@ pub struct Workload {
     pub grace: Option<u32>,
     /// What most requests are.
     pub mix: Mix,
+    /// Tables get and lose secondary indexes, and are read by their values ([`super::indexed`]).
+    pub indexes: bool,
 }
 
 /// What most requests are: scenarios that aim at one promise ask little else.
@@ -310,6 +317,10 @@ impl Clients {
             let clients = self.clone();
             drop(runtime::spawn(async move { clients.change_schema(node).await }));
         }
+        if self.workload.indexes {
+            let clients = self.clone();
+            drop(runtime::spawn(async move { clients.change_indexes().await }));
+        }
         if self.workload.truncates_with_traffic {
             let clients = self.clone();
             drop(runtime::spawn(async move { clients.truncate_with_traffic().await }));
@@ -387,6 +398,9 @@ impl Clients {
         let all = tables.iter().chain(&more).enumerate();
         statements.extend(all.map(|(number, t)| format!("CREATE TABLE {t}{}", options(number))));
         statements.extend(grace.map(|_| format!("CREATE TABLE {TABLE_I}")));
+        if self.workload.indexes {
+            statements.extend(indexed::first_indexes());
+        }
         for statement in statements {
             match client.ask(&statement).await {
                 Ok(Answer::Done) => {}
@@ -498,6 +512,9 @@ impl Clients {
             0..=14 if self.workload.mix == Mix::Counters => self.act_on_counters(client, node, dice >> 16).await,
             0..=2 => self.act_conditionally(client, node, dice >> 16).await,
             3 => self.act_on_counters(client, node, dice >> 16).await,
+            4..=8 if self.workload.indexes && (dice >> 12).is_multiple_of(3) => {
+                self.read_by_value(client, node, level, dice >> 16).await
+            }
             4..=8 => self.read(client, node, level, dice >> 16, self.place(dice >> 16)).await,
             9..=13 => self.write(client, node, level, dice >> 16).await,
             14 => self.act_by_clock(client, (node, connection), level, dice >> 16).await,
@@ -640,7 +657,7 @@ impl Clients {
         }
     }
 
-    fn waits_for_truncation(&self) -> bool {
+    pub(super) fn waits_for_truncation(&self) -> bool {
         self.phase.get() == Phase::Truncate
     }
 
@@ -720,7 +737,7 @@ impl Clients {
     }
 
     /// Reads all pages, with some time between them.
-    async fn walk(&self, client: &mut Client, text: &str, level: Level, rows_per_page: i32) -> Outcome {
+    pub(super) async fn walk(&self, client: &mut Client, text: &str, level: Level, rows_per_page: i32) -> Outcome {
         let mut all = Rows::new();
         let mut state: Option<Vec<u8>> = None;
         loop {
@@ -838,7 +855,7 @@ pub(crate) fn millis() -> u64 {
 }
 
 /// A key that a result has twice.
-fn first_twice(table: u8, rows: &Rows) -> Option<Key> {
+pub(super) fn first_twice(table: u8, rows: &Rows) -> Option<Key> {
     let mut keys: Vec<Key> = rows.iter().filter_map(|row| key_of(table, row)).collect();
     keys.sort_unstable();
     keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
@@ -856,7 +873,7 @@ fn key_of(table: u8, row: &BTreeMap<String, Value>) -> Option<Key> {
 }
 
 /// The registers of a result.
-fn registers_of(table: u8, rows: &Rows) -> BTreeMap<Key, i32> {
+pub(super) fn registers_of(table: u8, rows: &Rows) -> BTreeMap<Key, i32> {
     if table == W {
         return cells::registers(rows);
     }

@@ -31,6 +31,7 @@ use replica::{BlockLimits, TabletScan};
 use schema::Table;
 use types::Token;
 
+use super::listed::RowTerms;
 use super::placement::{self, Seen};
 
 /// How often a shard looks whether it is asked.
@@ -150,10 +151,12 @@ impl Inventory {
             }
             let mut scan = TabletScan::all(&store, engine.coordinator.context.shard.cache.clone(), LIMITS);
             let mut whole: Option<PartitionBlock> = None;
+            let mut terms = RowTerms::new(&table, self.counts_from.get());
             loop {
                 let next = scan.next_block().await.map_err(|e| format!("{node}: {e}"))?;
                 let is_same = |whole: &PartitionBlock| next.as_ref().is_some_and(|next| next.key() == whole.key());
                 if let Some(done) = whole.take_if(|whole| !is_same(whole)) {
+                    terms.add(&table, &done);
                     self.add(node, &table, &done, &|token| {
                         let replicas = route.map.tablet_of(token);
                         let address = |r: &topology::Replica| Some(view.topology.numbered(r.node)?.internode.ip());
@@ -169,6 +172,9 @@ impl Inventory {
                     None => next,
                 });
             }
+            let shard = (&engine.coordinator.context.shard, &*store);
+            let listed = terms.check(shard, LIMITS).await;
+            listed.map_err(|why| format!("{node}, shard {}: {why}", runtime::shard().0))?;
         }
         Ok(())
     }

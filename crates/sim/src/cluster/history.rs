@@ -281,6 +281,14 @@ impl Register {
 
     /// `least` is what the read promises, if anything.
     fn check(&mut self, floor: i32, least: Option<Least>, span: Span, value: Option<i32>) -> Result<(), String> {
+        if let Some(timestamp) = self.explain(floor, span, value)? {
+            self.promise(least, timestamp);
+        }
+        Ok(())
+    }
+
+    /// The write that explains what a read has returned; None where no write has to.
+    fn explain(&self, floor: i32, span: Span, value: Option<i32>) -> Result<Option<i32>, String> {
         let Some(value) = value else {
             // Whichever deletion it is, it is this one or a later one.
             let is_gone = |effect| match effect {
@@ -292,12 +300,9 @@ impl Register {
             let seen = deletions.find(|(_, w)| w.fate != Fate::Refused).map(|(t, _)| *t);
             return match seen {
                 // Perhaps nothing has come there yet: a deletion in doubt need not be the reason.
-                _ if floor == 0 => Ok(()),
-                Some(timestamp) => {
-                    self.promise(least, timestamp);
-                    Ok(())
-                }
-                None if self.truncated.is_some_and(|t| floor <= t) => Ok(()),
+                _ if floor == 0 => Ok(None),
+                Some(timestamp) => Ok(Some(timestamp)),
+                None if self.truncated.is_some_and(|t| floor <= t) => Ok(None),
                 None => Err(format!("nothing is there, but {floor} was promised")),
             };
         };
@@ -305,14 +310,13 @@ impl Register {
             // Whichever write it is, it is this one or a later one.
             let is_set = |write: &&Write| write.effect == Effect::Set && write.fate != Fate::Refused;
             let mut writes = self.writes.range(floor..);
-            let Some((timestamp, _)) = writes.find(|(_, write)| is_set(write)) else {
-                return Err(format!(
+            let seen = writes.find(|(_, write)| is_set(write)).map(|(t, _)| *t);
+            return match seen {
+                Some(timestamp) => Ok(Some(timestamp)),
+                None => Err(format!(
                     "it is there, but {floor}, which deletes it, or a later one was promised"
-                ));
+                )),
             };
-            let timestamp = *timestamp;
-            self.promise(least, timestamp);
-            return Ok(());
         }
         match self.writes.get(&value) {
             None => return Err(format!("{value} is there, which no client wrote")),
@@ -343,8 +347,14 @@ impl Register {
         if value < floor && !self.may_be_forgotten(floor) {
             return Err(format!("{value} is there, but {floor} or a later one was promised"));
         }
-        self.promise(least, value);
-        Ok(())
+        Ok(Some(value))
+    }
+
+    /// Whether a read that returns what meets a condition may leave this register out: it may have no value, or one
+    /// that does not meet it.
+    fn may_be_left_out(&self, floor: i32, span: Span, meets: impl Fn(i32) -> bool) -> bool {
+        let may_be = |value: Option<i32>| self.explain(floor, span, value).is_ok();
+        may_be(None) || self.writes.keys().any(|value| !meets(*value) && may_be(Some(*value)))
     }
 }
 
@@ -608,6 +618,43 @@ impl History {
         }
         let checked = register.check(floor, least, span, value);
         checked.map_err(|text| format!("{key:?} read at {:?}: {text}\n{}", asked.level, story(register)))
+    }
+
+    /// A read that was sent when the floor was that has returned all registers whose values meet a condition, but not
+    /// this one.
+    ///
+    /// # Errors
+    /// When every value that it may have meets the condition.
+    pub fn check_left_out(
+        &self,
+        key: Key,
+        floor: i32,
+        asked: Asked,
+        span: Span,
+        meets: impl Fn(i32) -> bool,
+    ) -> Result<(), String> {
+        let Some(register) = self.registers.get(&key) else {
+            return Ok(());
+        };
+        let floor = if span.weakened == self.weakened {
+            floor
+        } else {
+            floor.min(self.floor(key, asked))
+        };
+        if self.is_truncated_meanwhile(key.0, span) || register.may_be_left_out(floor, span, meets) {
+            return Ok(());
+        }
+        Err(format!(
+            "{key:?} is left out at {:?}, though {floor} was promised and every value that it may have since meets the condition\n{}",
+            asked.level,
+            story(register)
+        ))
+    }
+
+    /// The latest timestamp of a write.
+    #[must_use]
+    pub fn last_timestamp(&self) -> i32 {
+        self.last
     }
 
     fn is_truncated_meanwhile(&self, table: u8, span: Span) -> bool {

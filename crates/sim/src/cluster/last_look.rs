@@ -59,6 +59,9 @@ impl Clients {
                 ));
             }
         }
+        if self.workload.indexes {
+            self.look_by_value(&registers).await?;
+        }
         self.look_at_counters().await?;
         self.look_at_clocks().await?;
         self.look_at_conditional_statements().await?;

@@ -63,6 +63,8 @@ const WRITE_TIMEOUTS: [Duration; 3] = [Duration::from_secs(2), Duration::from_se
 const OUTAGE_GRACE: u32 = 20;
 /// How many delays of cleanups there are: none, five seconds, ten.
 const RING_CLEANUP_DELAYS: u64 = 3;
+/// The first seed whose tables have secondary indexes.
+const FIRST_WITH_INDEXES: u64 = 1000;
 /// Between two looks at it.
 const BALANCE_LOOK: Duration = Duration::from_secs(1);
 pub(super) const SLICE: Duration = Duration::from_millis(10);
@@ -224,6 +226,7 @@ impl ClusterScenario {
         scenario.joins_under_faults = on();
         scenario.workload.truncates_with_traffic = on();
         scenario.workload.is_hot = on() && on();
+        scenario.workload.indexes = Self::has_indexes(seed);
         if scenario.nodes() <= 3 && chance.once_in(6) {
             scenario.few_slots = Some(FewSlots::USUAL);
         }
@@ -302,10 +305,16 @@ impl ClusterScenario {
             workload: Workload {
                 truncates_with_traffic,
                 grace: faults.outages.then_some(OUTAGE_GRACE),
+                indexes: Self::has_indexes(seed),
                 ..Workload::default()
             },
             ..Self::new(3)
         }
+    }
+
+    /// Seeds below this one name failures from before there were indexes.
+    fn has_indexes(seed: u64) -> bool {
+        seed >= FIRST_WITH_INDEXES && Chance::new(seed ^ 0x001d_de5e).once_in(2)
     }
 
     /// The scenario that a seed chose when there were fewer faults: such seeds name failures that were found then.

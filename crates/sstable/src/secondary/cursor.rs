@@ -49,6 +49,19 @@ struct Merged {
     heads: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
+/// What an index's file of an sstable has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexFileStats {
+    /// Rows of the sstable, listed or not.
+    pub rows: u64,
+    /// Rows of all posting lists together.
+    pub postings: u64,
+    /// Terms.
+    pub terms: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
 impl Reader {
     /// What its index has for a query; None when it has no file of that index.
     #[must_use]
@@ -78,6 +91,18 @@ impl Reader {
     #[must_use]
     pub fn has_index(&self, id: IndexId) -> bool {
         self.indexes.get(id).is_some()
+    }
+
+    /// What its file of an index has; None when there is no file.
+    #[must_use]
+    pub fn index_file_stats(&self, id: IndexId) -> Option<IndexFileStats> {
+        let index = self.indexes.get(id)?;
+        Some(IndexFileStats {
+            rows: index.file.rows(),
+            postings: index.file.postings(),
+            terms: index.file.terms_count(),
+            bytes: index.chunks.file_len(),
+        })
     }
 
     /// Takes the file of an index that was made. Whether it is whole. Blocks.

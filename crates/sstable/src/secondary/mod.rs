@@ -14,6 +14,6 @@ mod walk;
 mod write;
 
 pub use build::build_indexes;
-pub use cursor::IndexCursor;
+pub use cursor::{IndexCursor, IndexFileStats};
 pub(crate) use file::{IndexFiles, index_suffix, is_unfinished_index};
 pub(crate) use write::IndexWriters;
