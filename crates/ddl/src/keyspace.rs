@@ -65,14 +65,20 @@ fn check_name(name: &str) -> Result<(), DdlError> {
             "System keyspace '{name}' is not user-modifiable"
         )));
     }
-    if !crate::table::is_word(name) {
+    let is_free = crate::table::has_free_names(name);
+    if !(crate::table::is_word(name) || is_free && crate::table::is_free_name(name)) {
         return Err(DdlError::Invalid(format!(
             "Keyspace name must not be empty and must contain alphanumeric or underscore characters only (got \"{name}\")"
         )));
     }
-    if name.len() > NAME_BYTES_MAX {
+    let bytes_max = if is_free {
+        crate::table::FREE_NAME_BYTES_MAX
+    } else {
+        NAME_BYTES_MAX
+    };
+    if name.len() > bytes_max {
         return Err(DdlError::Invalid(format!(
-            "Keyspace name must not be more than {NAME_BYTES_MAX} characters long (got {} characters for \"{name}\")",
+            "Keyspace name must not be more than {bytes_max} characters long (got {} characters for \"{name}\")",
             name.len()
         )));
     }

@@ -31,6 +31,24 @@ pub(crate) fn is_word(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
+/// What the names of the keyspaces of the DynamoDB API begin with.
+const FREE_PREFIX: &str = "alternator_";
+
+/// The longest name of such a keyspace, in bytes.
+pub(crate) const FREE_NAME_BYTES_MAX: usize = FREE_PREFIX.len() + NAME_BYTES_MAX;
+
+/// Whether a keyspace is one of the DynamoDB API. The names of its tables have dots and dashes too; none of them is a
+/// path of another directory, because of what the keyspace begins with and because an id follows the table's name.
+pub(crate) fn has_free_names(keyspace: &str) -> bool {
+    keyspace.starts_with(FREE_PREFIX)
+}
+
+/// Whether a name has only characters that tables of the DynamoDB API may have, or those that it keeps for itself.
+pub(crate) fn is_free_name(name: &str) -> bool {
+    let may_be = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'~');
+    !name.is_empty() && name.bytes().all(may_be)
+}
+
 pub(crate) fn create(schema: &Schema, create: &CreateTable, ctx: &Context<'_>) -> Result<Option<Outcome>, DdlError> {
     let name = &create.table.name;
     check_new_columns(name, create.columns.iter().map(|column| column.name.as_str()))?;
@@ -154,7 +172,7 @@ pub(crate) fn check_name(keyspace: &str, name: &str) -> Result<(), DdlError> {
             "{keyspace}.{name}: Table name must not be {why}"
         )))
     };
-    if !is_word(name) {
+    if !(is_word(name) || has_free_names(keyspace) && is_free_name(name)) {
         return refused(format!(
             "empty or not contain non-alphanumeric-underscore characters (got \"{name}\")"
         ));
