@@ -79,6 +79,17 @@ fn invalid() -> QueryError {
 }
 
 impl PagingState {
+    /// The state of a read that begins after a position which the client has named itself: of a plan without the text of
+    /// a statement, without markers and without limits.
+    pub fn begin_after(position: Position, table: TableId) -> Self {
+        Self {
+            statement: statement_hash("", table, BoundValues::Owned(&[])),
+            position,
+            limit_left: u64::MAX,
+            per_partition_left: u64::MAX,
+        }
+    }
+
     /// Refuses a state that another statement ended its page with.
     pub(super) fn check(&self, statement: impl FnOnce() -> u64) -> Result<(), QueryError> {
         if self.statement == statement() {

@@ -173,7 +173,8 @@ impl Engine {
         racks
     }
 
-    fn nodes_by_datacenter(&self) -> BTreeMap<String, u32> {
+    /// How many nodes of each datacenter may have copies.
+    pub fn nodes_by_datacenter(&self) -> BTreeMap<String, u32> {
         let mut nodes = BTreeMap::new();
         self.coordinator.context.with_view(|view| {
             // Of a datacenter with zero-token nodes alone no keyspace can have copies.
