@@ -44,7 +44,7 @@ enum Source {
     Memtable(MemtableSource),
     File(Box<sstable::IndexCursor>),
     /// An sstable without the index, as far as it is read.
-    Unindexed(Arc<sstable::Reader>, Option<sstable::ScanCursor>),
+    Unindexed(Arc<sstable::Reader>, Option<Box<sstable::ScanCursor>>),
 }
 
 /// What all sources of a tablet list for one condition.
@@ -182,7 +182,7 @@ impl Listed {
                         };
                         let (token, key) = (self.from.token, &self.from.key);
                         let scan = reader.scan(tablet.cache, token, key, tablet.range.to, limits).await;
-                        *cursor = Some(scan.map_err(|e| tablet.version.read_error(e))?);
+                        *cursor = Some(Box::new(scan.map_err(|e| tablet.version.read_error(e))?));
                     }
                     let Some(cursor) = cursor else { continue };
                     let block = cursor.next_block().await.map_err(|e| tablet.version.read_error(e))?;

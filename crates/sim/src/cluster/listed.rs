@@ -20,9 +20,12 @@ const LOOKUPS_MAX: usize = 48;
 /// A partition key and a clustering key; none where an index lists the partition.
 type Row = (Vec<u8>, Option<Vec<u8>>);
 
+/// The rows of each term.
+type TermRows = BTreeMap<Vec<u8>, BTreeSet<Row>>;
+
 /// The terms of the rows of a table, index by index.
 pub(super) struct RowTerms {
-    indexes: Vec<(String, IndexTerms, BTreeMap<Vec<u8>, BTreeSet<Row>>)>,
+    indexes: Vec<(String, IndexTerms, TermRows)>,
     /// Rows that have expired by this second do not count.
     now: u32,
 }
