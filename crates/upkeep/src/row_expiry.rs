@@ -166,8 +166,9 @@ async fn look_through(
     }
 }
 
-/// The ranges of a table of which this shard is the first replica that lives.
-fn own_ranges(engine: &Engine, table: &Table) -> Vec<(Token, Token)> {
+/// The ranges of a table of which this shard is the first replica that lives: tokens `after < token <= to`.
+#[must_use]
+pub fn own_ranges(engine: &Engine, table: &Table) -> Vec<(Token, Token)> {
     let view = engine.coordinator.context.view();
     let Some(route) = view.route(table.id) else {
         return Vec::new();

@@ -1,0 +1,238 @@
+//! Tables of the API as changes of the schema.
+//!
+//! A table is a keyspace of its own with one table, whose extension has the definition: schema and definition change in
+//! one step, on all nodes. The keyspace comes first and the table second; a crash between them leaves an empty
+//! keyspace, which the next CreateTable of that name takes and no other operation shows.
+
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use ddl::{
+    AlterTable, CreateKeyspace, CreateTable, Definition, DropKeyspace, NameInKeyspace, NewColumn, TableChange,
+    TableOption,
+};
+use dynamodb::table::{
+    AttributeDefinition, BillingMode, KeyElement, KeySchema, KeyType, ProvisionedThroughput, ScalarType,
+    TableDefinition,
+};
+use dynamodb::{Error, ErrorKind};
+use query::QueryError;
+use schema::{ColumnKind, Schema, Table};
+use types::CqlType;
+use uuid::Uuid;
+
+use crate::row::{ATTRIBUTES, LOCK};
+use crate::service::{Service, of_engine, resource_not_found};
+use crate::table::{EXTENSION, ItemTable, keyspace_of};
+
+/// The table of the records of transactions; no client can name it.
+pub(crate) const TRANSACTIONS: &str = "~transactions";
+
+/// Keyspaces of clusters with fewer nodes than copies have one copy.
+const FEW_NODES_COPIES: u32 = 1;
+
+fn name_of(name: &str) -> NameInKeyspace {
+    NameInKeyspace {
+        keyspace: keyspace_of(name),
+        name: name.to_owned(),
+    }
+}
+
+fn extension(definition: &TableDefinition) -> Result<TableOption, Error> {
+    let bytes = definition.encode();
+    let bytes = bytes.map_err(|e| Error::new(ErrorKind::InternalServerError, e.to_string()))?;
+    Ok(TableOption::Extensions([(EXTENSION.to_owned(), bytes)].into()))
+}
+
+const fn cql_type(scalar: ScalarType) -> CqlType {
+    match scalar {
+        ScalarType::S => CqlType::Text,
+        ScalarType::N => CqlType::Decimal,
+        ScalarType::B => CqlType::Blob,
+    }
+}
+
+fn create_table(definition: &TableDefinition) -> Result<Definition, Error> {
+    let of_key = |element: &KeyElement| {
+        let kind = match element.key_type {
+            KeyType::Hash => ColumnKind::PartitionKey,
+            KeyType::Range => ColumnKind::Clustering,
+        };
+        NewColumn::new(&element.name, cql_type(definition.type_of(&element.name)), kind)
+    };
+    let mut columns: Vec<NewColumn> = definition.key_schema.0.iter().map(of_key).collect();
+    let attributes = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Blob));
+    columns.push(NewColumn::new(ATTRIBUTES, attributes, ColumnKind::Regular));
+    columns.push(NewColumn::new(LOCK, CqlType::Blob, ColumnKind::Regular));
+    Ok(Definition::CreateTable(CreateTable {
+        table: name_of(&definition.name),
+        if_not_exists: false,
+        id: None,
+        columns,
+        ttl_column: None,
+        is_compact: false,
+        options: vec![extension(definition)?],
+    }))
+}
+
+/// An error of the API on its way through the engine, which knows none.
+type Refusal = Arc<OnceLock<Error>>;
+
+fn refuse(refusal: &Refusal, error: Error) -> QueryError {
+    let message = error.message.clone();
+    // The first one ends the change.
+    let _ = refusal.set(error);
+    QueryError::Invalid(message)
+}
+
+impl Service {
+    async fn change(
+        self: &Rc<Self>,
+        source: impl Fn(&Schema) -> Result<Option<Definition>, Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let refusal = Refusal::default();
+        let refused = refusal.clone();
+        let source = Box::new(move |schema: &Schema| source(schema).map_err(|error| refuse(&refused, error)));
+        let changed = self.engine.change_schema(source).await;
+        changed
+            .map(drop)
+            .map_err(|error| refusal.get().cloned().unwrap_or_else(|| of_engine(error)))
+    }
+
+    /// Creates a table.
+    ///
+    /// # Errors
+    /// ResourceInUseException when there is one of that name.
+    pub async fn create_table(self: &Rc<Self>, definition: TableDefinition) -> Result<Arc<ItemTable>, Error> {
+        if self.find_table(&definition.name)?.is_some() {
+            return Err(in_use(&definition.name));
+        }
+        let keyspace = self.create_keyspace(&definition.name);
+        self.change(move |_| Ok(Some(keyspace.clone()))).await?;
+        let name = definition.name.clone();
+        let made = create_table(&definition)?;
+        let create = move |schema: &Schema| match find(schema, &definition.name) {
+            Some(_) => Err(in_use(&definition.name)),
+            None => Ok(Some(made.clone())),
+        };
+        self.change(create).await?;
+        self.table(&name)
+    }
+
+    fn create_keyspace(&self, name: &str) -> Definition {
+        let wanted = self.settings.replication_factor;
+        let mut replication = vec![("class".to_owned(), "NetworkTopologyStrategy".to_owned())];
+        for (datacenter, nodes) in self.engine.nodes_by_datacenter() {
+            let copies = if nodes < wanted { FEW_NODES_COPIES } else { wanted };
+            replication.push((datacenter, copies.to_string()));
+        }
+        Definition::CreateKeyspace(CreateKeyspace {
+            name: keyspace_of(name),
+            if_not_exists: true,
+            replication: replication.into_iter().collect(),
+            durable_writes: None,
+            tablets: None,
+        })
+    }
+
+    /// Deletes a table with its items; returns what it was.
+    ///
+    /// # Errors
+    /// ResourceNotFoundException; or the table is protected.
+    pub async fn delete_table(self: &Rc<Self>, name: &str) -> Result<Arc<ItemTable>, Error> {
+        let table = self.table(name)?;
+        let (name, id) = (name.to_owned(), table.table.id);
+        self.change(move |schema| {
+            let found = find(schema, &name).filter(|found| found.id == id).ok_or_else(resource_not_found)?;
+            let is_protected = definition_of(found)?.deletion_protection;
+            if is_protected {
+                return Err(Error::validation(format!(
+                    "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first: {name}"
+                )));
+            }
+            Ok(Some(Definition::DropKeyspace(DropKeyspace {
+                name: keyspace_of(&name),
+                if_exists: false,
+            })))
+        })
+        .await?;
+        Ok(table)
+    }
+
+    /// Changes the definition of a table: `change` is called with what it is, perhaps several times.
+    ///
+    /// # Errors
+    /// ResourceNotFoundException, and those of `change`.
+    pub async fn change_table(
+        self: &Rc<Self>,
+        name: &str,
+        change: impl Fn(&mut TableDefinition) -> Result<(), Error> + Send + 'static,
+    ) -> Result<Arc<ItemTable>, Error> {
+        let changed = name.to_owned();
+        self.change(move |schema| {
+            let found = find(schema, &changed).ok_or_else(resource_not_found)?;
+            let mut definition = definition_of(found)?;
+            let before = definition.clone();
+            change(&mut definition)?;
+            if definition == before {
+                return Ok(None);
+            }
+            Ok(Some(Definition::AlterTable(AlterTable {
+                table: name_of(&changed),
+                if_exists: false,
+                change: TableChange::Options(vec![extension(&definition)?]),
+            })))
+        })
+        .await?;
+        self.table(name)
+    }
+
+    /// Creates the table of the records of transactions.
+    pub(crate) async fn create_transactions_table(self: &Rc<Self>) -> Result<Arc<ItemTable>, Error> {
+        let definition = TableDefinition {
+            name: TRANSACTIONS.to_owned(),
+            id: Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64()).to_string(),
+            created_ms: runtime::wall_clock_us() / 1_000,
+            attributes: vec![AttributeDefinition {
+                name: crate::transaction::ID.to_owned(),
+                scalar_type: ScalarType::B,
+            }],
+            key_schema: KeySchema(vec![KeyElement {
+                name: crate::transaction::ID.to_owned(),
+                key_type: KeyType::Hash,
+            }]),
+            billing_mode: BillingMode::PayPerRequest,
+            pay_per_request_ms: None,
+            throughput: ProvisionedThroughput::default(),
+            on_demand: None,
+            warm: None,
+            deletion_protection: false,
+            table_class: None,
+            sse: None,
+            tags: Vec::new(),
+            ttl_attribute: None,
+            stream: None,
+            global_indexes: Vec::new(),
+            local_indexes: Vec::new(),
+            vector_indexes: Vec::new(),
+        };
+        match self.create_table(definition).await {
+            Err(error) if error.kind == ErrorKind::ResourceInUse => self.table(TRANSACTIONS),
+            created => created,
+        }
+    }
+}
+
+fn find<'s>(schema: &'s Schema, name: &str) -> Option<&'s Arc<Table>> {
+    schema.table(&keyspace_of(name), name)
+}
+
+fn definition_of(table: &Arc<Table>) -> Result<TableDefinition, Error> {
+    let found = ItemTable::of(table)?.ok_or_else(resource_not_found)?;
+    Ok(found.definition)
+}
+
+#[cold]
+fn in_use(name: &str) -> Error {
+    Error::new(ErrorKind::ResourceInUse, format!("Table already exists: {name}"))
+}

@@ -1,0 +1,113 @@
+//! Items that expire: those whose TTL attribute is a number of seconds since 1970 that has passed.
+//!
+//! A node looks through what it has, and deletes an item by a conditional write that looks again: an item whose time
+//! was put off since then stays. As with the service, an item whose time is more than five years ago stays, because the
+//! number is then probably no time.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dynamodb::{AttributeValue, Error, Item};
+use topology::Consistency;
+use types::Token;
+
+use crate::modify::{Change, Modification};
+use crate::read::Extent;
+use crate::service::Service;
+use crate::table::ItemTable;
+
+/// An item that expired so long ago stays; seconds.
+const PAST_MAX: i64 = 5 * 365 * 86_400;
+/// Items of one step: a change of where data is waits for each read that began before it.
+const STEP_ITEMS: u32 = 1_000;
+
+/// What a look has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExpiredItems {
+    /// Items that were looked at.
+    pub looked_at: u64,
+    /// Items that were deleted.
+    pub deleted: u64,
+}
+
+/// Deletes an item if it has expired.
+struct Expire {
+    attribute: String,
+    now: i64,
+}
+
+impl Expire {
+    fn has_expired(&self, item: &Item) -> bool {
+        let Some(AttributeValue::N(number)) = item.get(&self.attribute) else {
+            return false;
+        };
+        // Digits after the point do not count.
+        let text = number.to_string();
+        let whole = text.split('.').next().unwrap_or_default();
+        whole
+            .parse()
+            .is_ok_and(|at: i64| at < self.now && self.now.saturating_sub(at) <= PAST_MAX)
+    }
+}
+
+impl Modification for Expire {
+    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+        let has_expired = old.is_some_and(|item| self.has_expired(item));
+        Ok(if has_expired { Change::Delete } else { Change::Keep })
+    }
+
+    fn unread(&self) -> Option<Change> {
+        None
+    }
+}
+
+impl Service {
+    /// The tables whose items expire.
+    pub fn expiring_tables(&self) -> Vec<Arc<ItemTable>> {
+        let tables = self
+            .table_names()
+            .into_iter()
+            .filter_map(|name| self.find_table(&name).ok().flatten());
+        tables
+            .filter(|table| table.definition.ttl_attribute.is_some())
+            .collect()
+    }
+
+    /// Deletes the items of a range of tokens that have expired.
+    ///
+    /// # Errors
+    /// When too few replicas answer: what was deleted before stays deleted.
+    pub async fn expire_items(
+        self: &Rc<Self>,
+        table: &Arc<ItemTable>,
+        (first, last): (Token, Token),
+    ) -> Result<ExpiredItems, Error> {
+        let mut counts = ExpiredItems::default();
+        let Some(attribute) = table.definition.ttl_attribute.clone() else {
+            return Ok(counts);
+        };
+        let extent = Extent::Tokens(first, last);
+        let mut after = None;
+        loop {
+            let now = runtime::wall_clock_us() / 1_000_000;
+            let expire = Arc::new(Expire {
+                attribute: attribute.clone(),
+                now,
+            });
+            let page = self
+                .read_page(table, &extent, after.as_ref(), Some(STEP_ITEMS), Consistency::LocalOne)
+                .await?;
+            counts.looked_at += page.items.len() as u64;
+            for item in page.items.iter().filter(|item| expire.has_expired(item)) {
+                let modified = self.modify_always(table, table.key_of(item)?, expire.clone()).await?;
+                counts.deleted += u64::from(modified.old.is_some() && modified.new.is_none());
+            }
+            let last = page.items.last().map(|item| table.key_of(item)).transpose()?;
+            after = page.last.or(last);
+            if !page.has_more || after.is_none() {
+                return Ok(counts);
+            }
+            runtime::give_way().await;
+        }
+    }
+}

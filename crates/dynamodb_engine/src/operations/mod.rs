@@ -1,0 +1,65 @@
+//! The operations of the API: each takes its request and gives the bytes of its answer.
+
+mod batch;
+mod item;
+mod select;
+mod statement;
+mod table;
+mod transact;
+
+use std::rc::Rc;
+
+use dynamodb::request::{Operation, Request};
+use dynamodb::{Error, ErrorKind};
+use stdx::preempt;
+
+use crate::service::Service;
+
+impl Service {
+    /// Executes an operation; the answer is the body of an HTTP answer with status 200.
+    ///
+    /// # Errors
+    /// Those of the API; [`Error::write_json`] makes the body and [`Error::http_status`] the status.
+    pub async fn execute(self: &Rc<Self>, operation: &str, body: &[u8]) -> Result<Vec<u8>, Error> {
+        let Some(operation) = Operation::from_name(operation) else {
+            return Err(Error::new(ErrorKind::UnknownOperation, ""));
+        };
+        let request = preempt::allowed(|| Request::parse(operation, body))?;
+        match request {
+            Request::GetItem(request) => self.get_item(request).await,
+            Request::PutItem(request) => self.put_item(request).await,
+            Request::UpdateItem(request) => self.update_item(request).await,
+            Request::DeleteItem(request) => self.delete_item(request).await,
+            Request::Query(request) => self.query(request).await,
+            Request::Scan(request) => self.scan(request).await,
+            Request::BatchGetItem(request) => self.batch_get_item(request).await,
+            Request::BatchWriteItem(request) => self.batch_write_item(request).await,
+            Request::TransactWriteItems(request) => self.transact_write_items(request).await,
+            Request::TransactGetItems(request) => self.transact_get_items(request).await,
+            Request::CreateTable(request) => self.create_table_of(*request).await,
+            Request::UpdateTable(request) => self.update_table(*request).await,
+            Request::DeleteTable(table) => self.delete_table_of(&table).await,
+            Request::DescribeTable(table) => self.describe_table(&table),
+            Request::ListTables(request) => Ok(self.list_tables(&request)),
+            Request::TagResource(request) => self.tag_resource(request).await,
+            Request::UntagResource(request) => self.untag_resource(request).await,
+            Request::ListTagsOfResource(request) => self.list_tags_of_resource(&request),
+            Request::UpdateTimeToLive(request) => self.update_time_to_live(request).await,
+            Request::DescribeTimeToLive(table) => self.describe_time_to_live(&table),
+            Request::DescribeContinuousBackups(table) => self.describe_continuous_backups(&table),
+            Request::DescribeEndpoints(()) => Ok(self.describe_endpoints()),
+            Request::DescribeLimits(()) => Ok(Self::describe_limits()),
+            Request::ExecuteStatement(request) => self.execute_statement(request).await,
+            Request::BatchExecuteStatement(request) => self.batch_execute_statement(request).await,
+            Request::ExecuteTransaction(request) => self.execute_transaction(request).await,
+            Request::CreateBackup(_)
+            | Request::DeleteBackup(_)
+            | Request::DescribeBackup(_)
+            | Request::ListBackups(_)
+            | Request::RestoreTableFromBackup(_) => Err(Error::new(
+                ErrorKind::UnknownOperation,
+                format!("{} is not supported yet", operation.name()),
+            )),
+        }
+    }
+}

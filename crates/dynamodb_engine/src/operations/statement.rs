@@ -1,0 +1,388 @@
+//! PartiQL: ExecuteStatement, BatchExecuteStatement and ExecuteTransaction.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dynamodb::answer::BatchStatementResult;
+use dynamodb::capacity::{Consistency, Units, read_units, write_units};
+use dynamodb::partiql::{self, Access, Command, Delete, Insert, Select, Update};
+use dynamodb::request::{
+    BatchExecuteStatement, Clause, ExecuteStatement, ExecuteTransaction, KeyRange, ReturnConsumedCapacity,
+    ReturnValuesOnConditionCheckFailure as OnFailure, SortRange as SortCondition, Statement, Substitutions, all_keys,
+    check_distinct,
+};
+use dynamodb::table::Key;
+use dynamodb::update::{self, ReturnValues};
+use dynamodb::value::{copy_item, size, storage};
+use dynamodb::{Error, ErrorKind, Item};
+use stdx::preempt;
+use types::Token as RingToken;
+
+use super::item::{check, project};
+use super::select::sort_range;
+use crate::answer::{Answer, Consumed, list};
+use crate::modify::{Change, Modification, Modified};
+use crate::read::Extent;
+use crate::service::Service;
+use crate::table::{ItemTable, key_bytes};
+use crate::transaction::{Action, Token, all};
+
+/// Statements have no placeholders but their own.
+static NO_SUBSTITUTIONS: Substitutions = Substitutions {
+    names: None,
+    values: None,
+};
+
+/// A statement that writes, on its way to its item.
+struct Write {
+    command: Command,
+    key: Item,
+    on_failure: OnFailure,
+}
+
+impl Modification for Write {
+    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+        match &self.command {
+            Command::Insert(_) if old.is_some() => Err(Error::new(
+                ErrorKind::DuplicateItem,
+                "Duplicate primary key exists in table",
+            )),
+            Command::Insert(Insert { item, .. }) => Ok(Change::Put(copy_item(item))),
+            Command::Update(Update {
+                changes,
+                condition,
+                returning,
+                ..
+            }) => {
+                self.check(condition.as_ref(), old)?;
+                let bindings = changes.bind(&NO_SUBSTITUTIONS)?;
+                let tree = &changes.expression.tree;
+                let updated = update::apply(tree, old.map(copy_item), &self.key, &bindings, *returning)?;
+                if size::item_bytes(&updated.item) > size::ITEM_BYTES_MAX {
+                    return Err(Error::validation(
+                        "Item size to update has exceeded the maximum allowed size",
+                    ));
+                }
+                Ok(Change::Update(updated))
+            }
+            // An item that is not there is deleted already.
+            Command::Delete(_) if old.is_none() => Ok(Change::Keep),
+            Command::Delete(Delete { condition, .. }) => {
+                self.check(condition.as_ref(), old)?;
+                Ok(Change::Delete)
+            }
+            Command::Exists(Select { condition, .. }) | Command::Select(Select { condition, .. }) => {
+                self.check(condition.as_ref(), old)?;
+                Ok(Change::Keep)
+            }
+        }
+    }
+
+    fn unread(&self) -> Option<Change> {
+        None
+    }
+}
+
+impl Write {
+    fn check(
+        &self,
+        condition: Option<&Clause<dynamodb::expression::Condition>>,
+        old: Option<&Item>,
+    ) -> Result<(), Error> {
+        if old.is_none() {
+            return Err(Error::condition_failed(None));
+        }
+        check(condition, &NO_SUBSTITUTIONS, old, self.on_failure)
+    }
+}
+
+/// What a statement has returned.
+#[derive(Default)]
+struct Returned {
+    items: Vec<Item>,
+    next: Option<String>,
+    units: Units,
+}
+
+/// Where a SELECT continues: which of its ranges, and after which key.
+fn encode_place(range: usize, key: &Item) -> String {
+    let mut bytes = u32::try_from(range).unwrap_or(u32::MAX).to_be_bytes().to_vec();
+    storage::append_item(&mut bytes, key);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decode_place(text: &str) -> Result<(usize, Item), Error> {
+    let invalid = || Error::validation("Invalid NextToken");
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let byte = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
+    let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+    let bytes = bytes.filter(|_| rest.is_empty()).ok_or_else(invalid)?;
+    let (range, key) = bytes.split_first_chunk::<4>().ok_or_else(invalid)?;
+    let range = usize::try_from(u32::from_be_bytes(*range)).map_err(|_| invalid())?;
+    Ok((range, storage::read_item(key).map_err(|_| invalid())?))
+}
+
+fn extent_of(range: &KeyRange, is_reversed: bool) -> Result<Extent, Error> {
+    let [partition] = range.partition.as_slice() else {
+        return Err(Error::validation("Query key condition not supported"));
+    };
+    Ok(Extent::Partition {
+        key: key_bytes(partition)?,
+        range: sort_range(&range.sort)?,
+        is_reversed,
+    })
+}
+
+/// The key that a SELECT names wholly.
+fn key_of_select(select: &Select, table: &ItemTable) -> Result<Key, Error> {
+    if let Access::Ranges(ranges) = select.access(&table.definition)?
+        && let [range] = ranges.as_slice()
+        && let [partition] = range.partition.as_slice()
+    {
+        let sort = match &range.sort {
+            SortCondition::Equal(value) => Some(value.clone()),
+            _ => None,
+        };
+        if sort.is_some() == (table.key.len() > 1) {
+            return Ok(Key {
+                partition: partition.clone(),
+                sort,
+            });
+        }
+    }
+    Err(Error::validation(
+        "Where clause does not contain a mandatory equality on all key attributes",
+    ))
+}
+
+fn key_of(command: &Command, table: &ItemTable) -> Result<Key, Error> {
+    match command {
+        Command::Insert(insert) => insert.key(&table.definition),
+        Command::Update(update) => update.key(&table.definition),
+        Command::Delete(delete) => delete.key(&table.definition),
+        Command::Select(select) | Command::Exists(select) => key_of_select(select, table),
+    }
+}
+
+/// What a write returns, as a list of at most one item.
+fn returned_of(command: &Command, modified: Modified) -> Vec<Item> {
+    let item = match command {
+        Command::Update(update) => match update.returning {
+            ReturnValues::None => None,
+            ReturnValues::AllOld => modified.old,
+            ReturnValues::AllNew => modified.new,
+            ReturnValues::UpdatedOld | ReturnValues::UpdatedNew => modified.attributes,
+        },
+        Command::Delete(delete) if delete.returns_old => modified.old,
+        _ => None,
+    };
+    item.into_iter().collect()
+}
+
+impl Service {
+    async fn run(
+        self: &Rc<Self>,
+        command: Command,
+        statement: &Statement,
+        next: Option<&str>,
+        limit: Option<u32>,
+    ) -> Result<Returned, Error> {
+        let table = self.table(command.table().name())?;
+        if let Command::Select(select) = &command {
+            return self
+                .run_select(select, &table, statement.consistent_read, next, limit)
+                .await;
+        }
+        let key = key_of(&command, &table)?;
+        let row = table.row_key(&key)?;
+        let write = Arc::new(Write {
+            key: key.into_item(&table.definition.key_schema),
+            command: command.clone(),
+            on_failure: statement.on_failure,
+        });
+        let modified = self.modify(&table, row, write).await?;
+        let bytes = |item: &Option<Item>| item.as_ref().map_or(0, size::item_bytes);
+        Ok(Returned {
+            units: write_units(bytes(&modified.old), bytes(&modified.new), false),
+            items: returned_of(&command, modified),
+            next: None,
+        })
+    }
+
+    async fn run_select(
+        self: &Rc<Self>,
+        select: &Select,
+        table: &Arc<ItemTable>,
+        is_consistent: bool,
+        next: Option<&str>,
+        limit: Option<u32>,
+    ) -> Result<Returned, Error> {
+        let is_reversed = select.order.iter().any(|(_, is_reversed)| *is_reversed);
+        let extents = match select.access(&table.definition)? {
+            Access::Scan => vec![Extent::Tokens(RingToken(i64::MIN), RingToken(i64::MAX))],
+            Access::Ranges(ranges) => {
+                let extents = ranges.iter().map(|range| extent_of(range, is_reversed));
+                extents.collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        let place = next.map(decode_place).transpose()?;
+        let (first, mut after) = match place {
+            Some((range, key)) => (range, Some(table.key_of(&key)?)),
+            None => (0, None),
+        };
+        let (mut returned, mut left, mut bytes) = (Returned::default(), limit, 0);
+        let level = Self::read_level(is_consistent);
+        for (number, extent) in extents.iter().enumerate().skip(first) {
+            let page = self
+                .read_page(table, extent, after.take().as_ref(), left, level)
+                .await?;
+            let last = page.items.last().map(|item| table.key_item(item));
+            left = left.map(|left| left.saturating_sub(u32::try_from(page.items.len()).unwrap_or(u32::MAX)));
+            preempt::allowed(|| {
+                for item in page.items {
+                    bytes += size::item_bytes(&item);
+                    let is_wanted = match &select.condition {
+                        Some(condition) => {
+                            let bindings = condition.bind(&NO_SUBSTITUTIONS)?;
+                            condition.expression.tree.holds(&item, &bindings)
+                        }
+                        None => true,
+                    };
+                    if is_wanted {
+                        let item = project(select.projection.as_ref(), &NO_SUBSTITUTIONS, item)?;
+                        preempt::push(&mut returned.items, item);
+                    }
+                }
+                Ok::<_, Error>(())
+            })?;
+            if let (true, Some(last)) = (page.has_more, &last) {
+                returned.next = Some(encode_place(number, last));
+                break;
+            }
+            if left == Some(0) {
+                break;
+            }
+        }
+        returned.units = read_units(bytes, Consistency::of(is_consistent));
+        Ok(returned)
+    }
+
+    pub(super) async fn execute_statement(self: &Rc<Self>, request: ExecuteStatement) -> Result<Vec<u8>, Error> {
+        let statement = &request.statement;
+        let command = preempt::allowed(|| partiql::parse_single(&statement.text, &statement.parameters))?;
+        let table = command.table().clone();
+        let returned = self
+            .run(command, statement, request.next.as_deref(), request.limit)
+            .await?;
+        let mut answer = Answer::begin();
+        answer.items("Items", &returned.items);
+        if let Some(next) = &returned.next {
+            answer.text("NextToken", next);
+        }
+        answer.consumed(request.consumed_capacity, || Consumed {
+            table,
+            units: returned.units,
+            transaction: None,
+        });
+        Ok(answer.end())
+    }
+
+    pub(super) async fn batch_execute_statement(
+        self: &Rc<Self>,
+        request: BatchExecuteStatement,
+    ) -> Result<Vec<u8>, Error> {
+        let run = |statement: Statement| {
+            let service = self.clone();
+            async move {
+                let command = match partiql::parse_single(&statement.text, &statement.parameters) {
+                    Ok(command) => command,
+                    Err(error) => {
+                        return BatchStatementResult {
+                            table: None,
+                            result: Err(error),
+                        };
+                    }
+                };
+                let table = command.table().given().to_owned();
+                let result = service.run_single(command, &statement).await;
+                BatchStatementResult {
+                    table: Some(table),
+                    result,
+                }
+            }
+        };
+        let results = all(request.statements.into_iter().map(run).collect()).await;
+        let mut out = Vec::new();
+        BatchStatementResult::write_all(&results, &[], ReturnConsumedCapacity::None, &mut out);
+        Ok(out)
+    }
+
+    /// A statement of a batch, which names one item.
+    async fn run_single(self: &Rc<Self>, command: Command, statement: &Statement) -> Result<Option<Item>, Error> {
+        let table = self.table(command.table().name())?;
+        if let Command::Select(select) = &command {
+            key_of_select(select, &table)?;
+        }
+        let returned = self.run(command, statement, None, None).await?;
+        Ok(returned.items.into_iter().next())
+    }
+
+    pub(super) async fn execute_transaction(self: &Rc<Self>, request: ExecuteTransaction) -> Result<Vec<u8>, Error> {
+        let mut commands = Vec::with_capacity(request.statements.len());
+        for statement in &request.statements {
+            let command = preempt::allowed(|| partiql::parse(&statement.text, &statement.parameters))?;
+            let table = self.table(command.table().name())?;
+            commands.push((command, table));
+        }
+        let is_read = |(command, _): &(Command, Arc<ItemTable>)| matches!(command, Command::Select(_));
+        let has_reads = commands.iter().any(is_read);
+        if has_reads && !commands.iter().all(is_read) {
+            return Err(Error::validation(
+                "The transaction cannot include both read and write operations. Each transaction must contain only read or only write operations.",
+            ));
+        }
+        let keys = commands.iter().map(|(command, table)| key_of(command, table));
+        let keys = all_keys(keys.collect(), !has_reads)?;
+        check_distinct(commands.iter().map(|(command, _)| command.table()).zip(&keys))?;
+        let mut items = vec![None; commands.len()];
+        if has_reads {
+            let rows = commands
+                .iter()
+                .zip(&keys)
+                .map(|((_, table), key)| Ok((table.clone(), table.row_key(key)?)));
+            let found = self.read_together(rows.collect::<Result<_, Error>>()?).await?;
+            for ((item, (command, _)), found) in items.iter_mut().zip(&commands).zip(found) {
+                let Command::Select(select) = command else { continue };
+                let found = found.map(|found| project(select.projection.as_ref(), &NO_SUBSTITUTIONS, found));
+                *item = found.transpose()?;
+            }
+        } else {
+            let mut actions = Vec::with_capacity(commands.len());
+            for (((command, table), key), statement) in commands.into_iter().zip(keys).zip(&request.statements) {
+                actions.push(Action {
+                    key: table.row_key(&key)?,
+                    returns_item: statement.on_failure == OnFailure::AllOld,
+                    modification: Arc::new(Write {
+                        key: key.into_item(&table.definition.key_schema),
+                        command,
+                        on_failure: statement.on_failure,
+                    }),
+                    table,
+                });
+            }
+            let token = request.token.as_ref().map(|text| {
+                let texts: Vec<String> = request.statements.iter().map(|s| format!("{s:?}")).collect();
+                Token::new(text, texts.join("\n").as_bytes())
+            });
+            self.transact_write(actions, token).await?;
+        }
+        let mut answer = Answer::begin();
+        list(answer.member("Responses"), &items, |out, item| {
+            let mut response = Answer::begin();
+            response.item("Item", item.as_ref());
+            out.extend_from_slice(&response.end());
+        });
+        Ok(answer.end())
+    }
+}

@@ -1,0 +1,251 @@
+//! Reads of items.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dynamodb::{Error, Item};
+use plan::restrict::{ClusteringBound, ClusteringRestriction, PartitionRestriction, Restrictions, TokenBound};
+use plan::{Execution, Operand, OwnedBound, Plan, RowSink, Select, SelectPlan};
+use query::engine::{PagingState, Position};
+use query::{Outcome, Page, PointOutcome, QueryError, Request};
+use topology::Consistency;
+use types::Token;
+
+use crate::row::{ReadRow, item_of};
+use crate::service::{Service, of_engine};
+use crate::table::{ItemKey, ItemTable};
+
+/// The most items of a page that a request does not limit: those of a megabyte of the smallest ones.
+const PAGE_ROWS_MAX: u32 = 100_000;
+
+/// The rows of a read: of each the values of the key, the map of attributes, and the lock.
+#[derive(Debug, Default)]
+pub struct Rows {
+    rows: Vec<ReadRow>,
+    values: Vec<Option<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl RowSink for Rows {
+    fn value(&mut self, value: Option<&[u8]>) {
+        self.bytes += value.map_or(0, <[u8]>::len);
+        self.values.push(value.map(<[u8]>::to_vec));
+    }
+
+    fn end_row(&mut self) {
+        let lock = self.values.pop().flatten();
+        let attributes = self.values.pop().flatten();
+        let key = self.values.drain(..).flatten().collect();
+        stdx::preempt::push(&mut self.rows, ReadRow { key, attributes, lock });
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Which items of a partition, by their sort key. `begins_with` and an exclusive start are bounds too.
+#[derive(Clone, Debug, Default)]
+pub struct SortRange {
+    /// From where on: the serialised value, and whether it is inside.
+    pub lower: Option<(Vec<u8>, bool)>,
+    /// Up to where.
+    pub upper: Option<(Vec<u8>, bool)>,
+}
+
+/// Which items a page is of.
+#[derive(Clone, Debug)]
+pub enum Extent {
+    /// Those of one partition.
+    Partition {
+        /// Its serialised key.
+        key: Vec<u8>,
+        /// Which of them.
+        range: SortRange,
+        /// Whether they come in descending order of the sort key.
+        is_reversed: bool,
+    },
+    /// Those of a range of tokens, in the order of the ring.
+    Tokens(Token, Token),
+}
+
+/// Items that were read in one go.
+#[derive(Debug)]
+pub struct Items {
+    /// The rows that are items, in order.
+    pub items: Vec<Item>,
+    /// Whether there may be more after the last row.
+    pub has_more: bool,
+    /// The key of the last row that was read, if it is no item and there may be more.
+    pub last: Option<ItemKey>,
+}
+
+fn execution(values: Vec<OwnedBound>) -> Execution {
+    Execution {
+        values,
+        now_us: runtime::wall_clock_us(),
+        now_in_seconds: None,
+        random: runtime::random_u64(),
+    }
+}
+
+impl Service {
+    /// The item of a key.
+    ///
+    /// # Errors
+    /// When too few replicas answer, or the item cannot be read.
+    pub async fn read_item(
+        self: &Rc<Self>,
+        table: &ItemTable,
+        key: &ItemKey,
+        level: Consistency,
+    ) -> Result<Option<Item>, Error> {
+        let row = self.read_stored(table, key, level).await?;
+        row.map_or(Ok(None), |row| item_of(table, &row))
+    }
+
+    async fn read_stored(
+        self: &Rc<Self>,
+        table: &ItemTable,
+        key: &ItemKey,
+        level: Consistency,
+    ) -> Result<Option<ReadRow>, Error> {
+        let values = [Some(key.partition.as_slice()), key.sort()];
+        let values = values
+            .into_iter()
+            .flatten()
+            .map(|value| OwnedBound::Value(value.to_vec()));
+        let run = execution(values.collect());
+        let mut rows = Rows::default();
+        let now = run.with_unpreempted(|ctx| self.engine.read_now(&table.point, ctx, level, &mut rows));
+        if let PointOutcome::Rows(_) = now.map_err(of_engine)? {
+            return Ok(rows.rows.pop());
+        }
+        let request = Request {
+            level,
+            ..Request::default()
+        };
+        let mut page = self.page(&table.point, &run, &request).await.map_err(of_engine)?;
+        Ok(page.sink.rows.pop())
+    }
+
+    async fn page(
+        self: &Rc<Self>,
+        plan: &Arc<SelectPlan>,
+        run: &Execution,
+        request: &Request,
+    ) -> Result<Page<Rows>, QueryError> {
+        match self
+            .engine
+            .execute_plan(&Plan::Select(plan.clone()), run, request)
+            .await?
+        {
+            Outcome::Rows(page) => Ok(page),
+            _ => Err(QueryError::Server("a read gave no rows".to_owned())),
+        }
+    }
+
+    /// A page of items: at most `limit` rows, and as many as a page of results may have. `after`: the row after which
+    /// it begins, which is in the extent.
+    ///
+    /// # Errors
+    /// As [`Service::read_item`].
+    pub async fn read_page(
+        self: &Rc<Self>,
+        table: &ItemTable,
+        extent: &Extent,
+        after: Option<&ItemKey>,
+        limit: Option<u32>,
+        level: Consistency,
+    ) -> Result<Items, Error> {
+        let plan = Arc::new(plan_of(table, extent).map_err(|e| of_engine(e.into()))?);
+        let run = execution(Vec::new());
+        let position = after.map(|key| match &key.clustering {
+            clustering if clustering.is_empty() => Position::BehindPartition {
+                key: key.partition.clone(),
+            },
+            clustering => Position::BehindRow {
+                key: key.partition.clone(),
+                clustering: clustering.clone(),
+            },
+        });
+        let rows_max = limit.unwrap_or(PAGE_ROWS_MAX);
+        let request = Request {
+            level,
+            page_rows: Some(rows_max),
+            paging_state: position.map(|position| PagingState::begin_after(position, table.table.id).encode()),
+            takes_empty_pages: true,
+            ..Request::default()
+        };
+        let page = self.page(&plan, &run, &request).await.map_err(of_engine)?;
+        items_of(table, page, rows_max)
+    }
+}
+
+fn items_of(table: &ItemTable, page: Page<Rows>, rows_max: u32) -> Result<Items, Error> {
+    // The service does not look further when it has as many as were asked for.
+    let has_more = page.paging_state.is_some() || page.rows >= rows_max;
+    let position = page.paging_state.as_deref().map(PagingState::decode);
+    let position = position.transpose().map_err(of_engine)?.map(|state| state.position);
+    let last = match position {
+        Some(Position::BehindRow { key, clustering }) => Some(ItemKey {
+            partition: key,
+            clustering,
+        }),
+        Some(Position::BehindPartition { key }) => Some(ItemKey {
+            partition: key,
+            clustering: Vec::new(),
+        }),
+        Some(Position::Start) | None => None,
+    };
+    let mut items = Vec::with_capacity(page.sink.rows.len());
+    for row in &page.sink.rows {
+        items.extend(item_of(table, row)?);
+    }
+    Ok(Items { items, has_more, last })
+}
+
+fn plan_of(table: &ItemTable, extent: &Extent) -> Result<SelectPlan, plan::PlanError> {
+    let constant = |bytes: &[u8]| Operand::Constant(bytes.into());
+    let bound = |bound: &Option<(Vec<u8>, bool)>| {
+        bound.as_ref().map(|(value, inclusive)| ClusteringBound {
+            values: vec![constant(value)],
+            tuple: None,
+            inclusive: *inclusive,
+        })
+    };
+    let (partition, clustering, reversed) = match extent {
+        Extent::Partition {
+            key,
+            range,
+            is_reversed,
+        } => {
+            let clustering =
+                ClusteringRestriction::new(&table.table, Vec::new(), bound(&range.lower), bound(&range.upper))?;
+            (PartitionRestriction::Key(vec![constant(key)]), clustering, *is_reversed)
+        }
+        Extent::Tokens(first, last) => {
+            let token = |token: &Token| {
+                Some(TokenBound {
+                    value: constant(&token.0.to_be_bytes()),
+                    inclusive: true,
+                })
+            };
+            let tokens = PartitionRestriction::Token {
+                start: token(first),
+                end: token(last),
+            };
+            (tokens, ClusteringRestriction::default(), false)
+        }
+    };
+    let restrictions = Restrictions {
+        partition,
+        clustering,
+        filters: Vec::new(),
+        indexed: Vec::new(),
+    };
+    let selection = ItemTable::selection(&table.table).map_err(plan::PlanError::Invalid)?;
+    let mut select = Select::new(table.table.clone(), selection, restrictions);
+    select.reversed = reversed;
+    SelectPlan::new(select)
+}

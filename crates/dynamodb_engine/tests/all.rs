@@ -1,0 +1,5 @@
+//! The tests of this crate in one program: a program for each file would compile what they share again.
+
+mod requests;
+mod support;
+mod transactions;

@@ -1,0 +1,135 @@
+//! The API on a simulated node of two shards, whose schema changes as a node's does.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commitlog::SyncMode;
+use coordinator::{ClusterView, Coordinator};
+use dynamodb_engine::{Service, Settings};
+use query::Engine;
+use query::engine::{KeepError, NodeState, SchemaKeeper, SharedStatements};
+use replica::{Shard, TableFiles};
+use runtime::ShardId;
+use schema::{Schema, TableId};
+use system_tables::Builder;
+use test_node::{Machines, Options, Process};
+use topology::{HostId, Replication, Topology};
+use uuid::Uuid;
+
+const SHARDS: u32 = 2;
+const HOST: HostId = HostId(Uuid::from_u128(7));
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 7000);
+
+/// Gives every change of the schema to all shards, and keeps nothing on disk.
+struct Keeper;
+
+impl SchemaKeeper for Keeper {
+    fn change(
+        &self,
+        base: Uuid,
+        next: Arc<Schema>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>> {
+        Box::pin(async move {
+            if Engine::local().schema().version != base {
+                return Err(KeepError::Conflict);
+            }
+            for shard in 0..SHARDS {
+                let next = next.clone();
+                runtime::submit_async_to(ShardId(shard), move || async move { take_schema(next) }).await;
+            }
+            Ok(Vec::new())
+        })
+    }
+
+    fn truncate(
+        &self,
+        _table: TableId,
+        _replicas: Vec<HostId>,
+        _timeout: Option<Duration>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
+        Box::pin(async { Err("nothing is truncated here".to_owned()) })
+    }
+}
+
+/// Opens the tables that are new on this shard, and routes and plans by the schema from here on.
+fn take_schema(next: Arc<Schema>) {
+    let shard = runtime::local::<Shard>().expect("the shard was opened");
+    for table in next.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()) {
+        if shard.store(table.id).is_none() {
+            for table in [table, &coordinator::paxos_state_of(table)] {
+                shard.open_table(table, &[shard.token_range()], &TableFiles::default());
+            }
+        }
+    }
+    Coordinator::local().take_view(Arc::new(view(&next)));
+    Engine::local().take_schema(next);
+}
+
+/// A node that is alone, and has the only copy of every table.
+fn view(schema: &Schema) -> ClusterView {
+    let topology = Arc::new(Topology::alone("test", test_node::member(HOST, ADDRESS, SHARDS as u16)));
+    let keyspaces = schema.keyspaces.values().map(|keyspace| {
+        let tables = keyspace.tables.values().map(|table| table.id).collect();
+        (keyspace.name.as_str(), Replication::Simple { factor: 1 }, tables)
+    });
+    ClusterView::new(topology, HOST, keyspaces, &BTreeMap::new()).expect("the node is a member")
+}
+
+fn service(process: &Process) -> Rc<Service> {
+    let shard = process.open(runtime::shard());
+    let schema = Schema {
+        version: Uuid::nil(),
+        keyspaces: BTreeMap::new(),
+    };
+    let node = NodeState {
+        system_tables: Arc::new(Builder::new().build()),
+        described: Box::new(|| panic!("nothing describes the cluster")),
+        statements: SharedStatements::default(),
+    };
+    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view(&schema)));
+    runtime::set_local(shard);
+    runtime::set_local(coordinator.clone());
+    let engine = Engine::new(coordinator, Arc::new(node), Arc::new(schema));
+    runtime::set_local(engine.clone());
+    let service = Service::new(engine, Settings::default());
+    runtime::set_local(service.clone());
+    service
+}
+
+/// Runs requests on shard 0 of a node.
+pub fn with_service<F: Future<Output = ()> + 'static>(seed: u64, test: impl FnOnce(Rc<Service>) -> F + 'static) {
+    let mut machines = Machines::new(seed);
+    machines.add(SHARDS);
+    let prepare = || {
+        let options = Options {
+            host_id: HOST.0,
+            shards: SHARDS,
+            sync: SyncMode::Periodic(Duration::from_secs(10)),
+            log_bytes_max: 16 << 20,
+            dirty_bytes_max: 4 << 20,
+            ..Options::default()
+        };
+        Process::start(options, Vec::new())
+    };
+    machines.start(0, prepare, |process| async move { service(&process) });
+    machines.await_start(0);
+    machines.on(0, move |service| async move {
+        service.engine().set_keeper(Rc::new(Keeper));
+        test(service).await;
+    });
+}
+
+/// The answer to a request: its body, or the error's.
+pub async fn ask(service: &Rc<Service>, operation: &str, body: &str) -> String {
+    let answer = service.execute(operation, body.as_bytes()).await;
+    let bytes = answer.unwrap_or_else(|error| {
+        let mut bytes = Vec::new();
+        error.write_json(&mut bytes);
+        bytes
+    });
+    String::from_utf8(bytes).expect("answers are text")
+}

@@ -1,0 +1,198 @@
+//! Transactions that meet: what they read and leave must be what some order of them leaves.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dynamodb::{AttributeValue, Error, Item, Number};
+use dynamodb_engine::Service;
+use dynamodb_engine::modify::{Change, Modification};
+use dynamodb_engine::transaction::Action;
+
+use crate::support::{ask, with_service};
+
+const ACCOUNTS: u64 = 4;
+const EACH: i64 = 100;
+
+async fn create(service: &Rc<Service>) {
+    let created = ask(
+        service,
+        "CreateTable",
+        r#"{"TableName":"bank","AttributeDefinitions":[{"AttributeName":"p","AttributeType":"S"}],"KeySchema":[{"AttributeName":"p","KeyType":"HASH"}],"BillingMode":"PAY_PER_REQUEST"}"#,
+    )
+    .await;
+    assert!(created.contains("ACTIVE"), "{created}");
+    for account in 0..ACCOUNTS {
+        let put = format!(r#"{{"TableName":"bank","Item":{{"p":{{"S":"{account}"}},"n":{{"N":"{EACH}"}}}}}}"#);
+        assert_eq!(ask(service, "PutItem", &put).await, "{}");
+    }
+}
+
+fn transfer(from: u64, to: u64, amount: u64) -> String {
+    let part = |account: u64, sign: &str, condition: &str| {
+        format!(
+            r#"{{"Update":{{"TableName":"bank","Key":{{"p":{{"S":"{account}"}}}},"UpdateExpression":"SET n = n {sign} :d","ExpressionAttributeValues":{{":d":{{"N":"{amount}"}}}}{condition}}}}}"#
+        )
+    };
+    let has_enough = r#","ConditionExpression":"n >= :d""#;
+    format!(
+        r#"{{"TransactItems":[{},{}]}}"#,
+        part(from, "-", has_enough),
+        part(to, "+", "")
+    )
+}
+
+/// The numbers in an answer.
+fn numbers(answer: &str) -> Vec<i64> {
+    let found = answer.split("\"N\":\"").skip(1);
+    found
+        .map(|rest| {
+            rest.split('"')
+                .next()
+                .and_then(|n| n.parse().ok())
+                .expect("it is a number")
+        })
+        .collect()
+}
+
+fn snapshot() -> String {
+    let get = |account| format!(r#"{{"Get":{{"TableName":"bank","Key":{{"p":{{"S":"{account}"}}}}}}}}"#);
+    format!(
+        r#"{{"TransactItems":[{}]}}"#,
+        (0..ACCOUNTS).map(get).collect::<Vec<_>>().join(",")
+    )
+}
+
+/// Clients move money between accounts, and others read all accounts at one moment; what is read always has the same
+/// sum. How many transfers were done, and how many were cancelled because they met others.
+fn bank(seed: u64) -> (u32, u32) {
+    let counts: Rc<(Cell<u32>, Cell<u32>)> = Rc::default();
+    let counted = counts.clone();
+    with_service(seed, move |service| async move {
+        create(&service).await;
+        let client = |number: u64| {
+            let (service, counts) = (service.clone(), counted.clone());
+            async move {
+                for round in 0..8 {
+                    let (from, to) = ((number + round) % ACCOUNTS, (number * 3 + round * 2 + 1) % ACCOUNTS);
+                    if from == to {
+                        continue;
+                    }
+                    let answer = ask(&service, "TransactWriteItems", &transfer(from, to, number + 1)).await;
+                    match answer.as_str() {
+                        "{}" => counts.0.set(counts.0.get() + 1),
+                        canceled if canceled.contains("TransactionConflict") => counts.1.set(counts.1.get() + 1),
+                        other => panic!("{other}"),
+                    }
+                }
+            }
+        };
+        let reader = || {
+            let service = service.clone();
+            async move {
+                for _ in 0..10 {
+                    let answer = ask(&service, "TransactGetItems", &snapshot()).await;
+                    if !answer.contains("TransactionConflict") {
+                        let found = numbers(&answer);
+                        assert_eq!(found.iter().sum::<i64>(), EACH * ACCOUNTS as i64, "{answer}");
+                    }
+                    runtime::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        };
+        let clients: Vec<_> = (0..4).map(|number| runtime::spawn(client(number))).collect();
+        let readers: Vec<_> = (0..2).map(|_| runtime::spawn(reader())).collect();
+        for task in clients.into_iter().chain(readers) {
+            task.await;
+        }
+        let last = numbers(&ask(&service, "TransactGetItems", &snapshot()).await);
+        assert_eq!(last.iter().sum::<i64>(), EACH * ACCOUNTS as i64);
+    });
+    (counts.0.get(), counts.1.get())
+}
+
+#[test]
+fn money_is_moved_and_never_made_or_lost() {
+    let (mut done, mut canceled) = (0, 0);
+    for seed in 0..8 {
+        let (d, c) = bank(seed);
+        done += d;
+        canceled += c;
+    }
+    assert!(done > 100, "{done} of {} transfers were done", done + canceled);
+}
+
+/// Sets the number of an account.
+struct SetTo(i64);
+
+impl Modification for SetTo {
+    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+        let mut item = old.cloned().unwrap_or_default();
+        item.insert("n".to_owned(), AttributeValue::N(Number::from(self.0)));
+        Ok(Change::Put(item))
+    }
+
+    fn unread(&self) -> Option<Change> {
+        None
+    }
+}
+
+/// A transaction that sets all accounts to 7, whose coordinator ends in the middle.
+async fn abandon(service: &Rc<Service>, is_committed: bool) {
+    let table = service.table("bank").expect("it was created");
+    let key = |account: u64| AttributeValue::S(account.to_string());
+    let action = |account| Action {
+        table: table.clone(),
+        key: table.key_of_values(&[&key(account)]).expect("it is a key"),
+        modification: Arc::new(SetTo(7)),
+        returns_item: false,
+    };
+    let actions: Vec<Action> = (0..ACCOUNTS).map(action).collect();
+    let abandoned = service.abandon_transaction(&actions, is_committed).await;
+    abandoned.expect("nothing is in its way");
+}
+
+const ADD_ONE: &str = r#"{"TableName":"bank","Key":{"p":{"S":"0"}},"UpdateExpression":"ADD n :n","ExpressionAttributeValues":{":n":{"N":"1"}},"ReturnValues":"UPDATED_NEW"}"#;
+
+#[test]
+fn a_transaction_that_was_decided_is_carried_out_by_those_that_meet_it() {
+    with_service(3, |service| async move {
+        create(&service).await;
+        abandon(&service, true).await;
+        // A write sees it, a read of all accounts too, and the sweeper does the rest.
+        let added = ask(&service, "UpdateItem", ADD_ONE).await;
+        assert_eq!(numbers(&added), [8]);
+        assert_eq!(
+            numbers(&ask(&service, "TransactGetItems", &snapshot()).await),
+            [8, 7, 7, 7]
+        );
+        abandon(&service, true).await;
+        runtime::sleep(Duration::from_secs(700)).await;
+        let gone = service.sweep_transactions().await.expect("the records are read");
+        assert_eq!(gone, 2);
+        let scanned = ask(&service, "Scan", r#"{"TableName":"bank","ProjectionExpression":"n"}"#).await;
+        assert_eq!(numbers(&scanned), [7, 7, 7, 7], "without anything that met its locks");
+    });
+}
+
+#[test]
+fn a_transaction_that_was_not_decided_is_aborted_when_its_time_is_over() {
+    with_service(4, |service| async move {
+        create(&service).await;
+        abandon(&service, false).await;
+        let refused = ask(&service, "UpdateItem", ADD_ONE).await;
+        assert!(refused.contains("TransactionConflictException"), "{refused}");
+        let get = r#"{"TableName":"bank","Key":{"p":{"S":"0"}},"ConsistentRead":true}"#;
+        assert_eq!(
+            numbers(&ask(&service, "GetItem", get).await),
+            [EACH],
+            "the item before is there"
+        );
+        runtime::sleep(Duration::from_secs(6)).await;
+        let added = ask(&service, "UpdateItem", ADD_ONE).await;
+        assert_eq!(numbers(&added), [EACH + 1]);
+        let rest = vec![EACH + 1, EACH, EACH, EACH];
+        assert_eq!(numbers(&ask(&service, "TransactGetItems", &snapshot()).await), rest);
+    });
+}
