@@ -5,10 +5,16 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use config::Config;
-use dynamodb_server::{Api, ApiAnswer, ApiRequest, Nodes, Parts, Port, Refusal, Secret, Secrets, Server, Settings};
+use config::{Config, WriteIsolation};
+use dynamodb_engine::Service;
+use dynamodb_server::{Api, ApiAnswer, ApiRequest, Nodes, Parts, Port, Secret, Secrets, Server, Settings};
 use front::{Endpoints, Front, Listeners, Tls, TlsFiles};
+
+use query::Engine;
+use runtime::ShardId;
+use types::Token;
 
 use crate::start::Shared;
 
@@ -58,12 +64,24 @@ pub(crate) fn bind(config: &Config) -> std::io::Result<Vec<BoundPort>> {
 ///
 /// # Errors
 /// In words: when a port cannot be listened on, or the certificate cannot be used.
-pub(crate) async fn open(shared: &Arc<Shared>, front: &Rc<Front>, bound: Vec<BoundPort>) -> Result<(), String> {
+pub(crate) async fn open(
+    shared: &Arc<Shared>,
+    engine: &Rc<Engine>,
+    front: &Rc<Front>,
+    bound: Vec<BoundPort>,
+) -> Result<(), String> {
     if bound.is_empty() {
         return Ok(());
     }
+    let service = Service::new(engine.clone(), operations_settings(&shared.config));
+    runtime::set_local(service.clone());
+    let group = runtime::Group::BACKGROUND;
+    drop(runtime::spawn_in(group, expire(service.clone(), shared.clone())));
+    if runtime::shard() == ShardId(0) {
+        drop(runtime::spawn_in(group, sweep(service.clone())));
+    }
     let parts = Parts {
-        api: Rc::new(NoOperations),
+        api: Rc::new(Operations(service)),
         secrets: Rc::new(NoKeys),
         nodes: Rc::new(Members(shared.clone())),
     };
@@ -121,21 +139,90 @@ pub(crate) fn announcement(config: &Config) -> Option<String> {
     Some(lines.collect()).filter(|text: &String| !text.is_empty())
 }
 
-/// Operations as long as there are none: each is unknown.
-struct NoOperations;
+/// The operations.
+struct Operations(Rc<Service>);
 
-impl Api for NoOperations {
+impl Api for Operations {
     fn execute(&self, request: ApiRequest) -> Pin<Box<dyn Future<Output = ApiAnswer>>> {
-        let refusal = Refusal {
-            status: 400,
-            kind: "UnknownOperationException",
-            message: Some(format!("Operation {} is not supported", request.operation)),
-        };
-        let answer = ApiAnswer {
-            status: refusal.status,
-            body: refusal.body(),
-        };
-        Box::pin(ready(answer))
+        let service = self.0.clone();
+        Box::pin(async move {
+            let executed = service.execute(&request.operation, &request.body);
+            let answer = match runtime::timeout_at(request.deadline, executed).await {
+                Ok(answer) => answer,
+                Err(_) => Err(late()),
+            };
+            answer.map_or_else(
+                |error| {
+                    let mut body = Vec::new();
+                    error.write_json(&mut body);
+                    ApiAnswer {
+                        status: error.http_status(),
+                        body,
+                    }
+                },
+                |body| ApiAnswer { status: 200, body },
+            )
+        })
+    }
+}
+
+/// An operation that did not end in time; a write may have happened.
+#[cold]
+fn late() -> dynamodb_engine::Error {
+    dynamodb_engine::Error::new(
+        dynamodb_engine::ErrorKind::InternalServerError,
+        "The operation did not end in time; whether it has written is unknown",
+    )
+}
+
+/// How often this node looks for transactions whose coordinators have ended.
+const SWEEP_PERIOD: Duration = Duration::from_secs(30);
+
+/// Finishes transactions of nodes that have ended in the middle; never returns. Runs on shard 0.
+async fn sweep(service: Rc<Service>) {
+    loop {
+        runtime::sleep(SWEEP_PERIOD).await;
+        if let Err(error) = service.sweep_transactions().await {
+            log::debug!("transactions are not looked at, and are again in half a minute: {error}");
+        }
+    }
+}
+
+/// Deletes items that have expired, once in a period; never returns. Runs on each shard.
+async fn expire(service: Rc<Service>, shared: Arc<Shared>) {
+    loop {
+        runtime::sleep(shared.options.current().config.row_expiry_period).await;
+        // Items that have not expired would be lost.
+        if !runtime::is_clock_trusted() {
+            continue;
+        }
+        for table in service.expiring_tables() {
+            for (after, to) in upkeep::row_expiry::own_ranges(service.engine(), &table.table) {
+                let first = Token(after.0.saturating_add(1));
+                if let Err(error) = service.expire_items(&table, (first, to)).await {
+                    log::warn!(
+                        "expired items of table {} stay until the next look in {} s: {error}",
+                        table.name,
+                        shared.options.current().config.row_expiry_period.as_secs()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// What the options say of the operations.
+fn operations_settings(config: &Config) -> dynamodb_engine::Settings {
+    let options = &config.dynamodb;
+    dynamodb_engine::Settings {
+        write_isolation: match options.write_isolation {
+            WriteIsolation::AlwaysLwt => dynamodb_engine::WriteIsolation::Always,
+            WriteIsolation::ForbidReadBeforeWrite => dynamodb_engine::WriteIsolation::Forbid,
+            WriteIsolation::OnlyReadBeforeWriteLwt => dynamodb_engine::WriteIsolation::OnlyReadModifyWrite,
+            WriteIsolation::Unsafe => dynamodb_engine::WriteIsolation::Unsafe,
+        },
+        batch_write_items_max: options.batch_write_items_max,
+        ..dynamodb_engine::Settings::default()
     }
 }
 
@@ -156,7 +243,7 @@ impl Nodes for Members {
         let (info, config) = (self.0.about.info(), &self.0.config);
         let datacenter = datacenter.unwrap_or(&config.data_center);
         let is_named = |dc: &str, of_rack: &str| dc == datacenter && rack.is_none_or(|rack| rack == of_rack);
-        let own = is_named(&config.data_center, &config.rack).then(|| config.broadcast_rpc_address);
+        let own = is_named(&config.data_center, &config.rack).then_some(config.broadcast_rpc_address);
         let peers = info.peers.iter().filter(|peer| peer.is_member() && peer.up);
         let peers = peers.filter(|peer| is_named(&peer.data_center, &peer.rack));
         let addresses = own.into_iter().chain(peers.map(|peer| peer.native.ip()));

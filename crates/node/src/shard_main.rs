@@ -433,7 +433,7 @@ async fn serve(
     if let Err(e) = front::listeners::open(&server, listeners) {
         shared.fail(e.to_string());
     }
-    if let Err(e) = dynamodb::open(shared, &front, dynamodb_ports).await {
+    if let Err(e) = dynamodb::open(shared, &engine, &front, dynamodb_ports).await {
         shared.fail(e);
     }
     if !shared.meet(Stage::Opened).await {
