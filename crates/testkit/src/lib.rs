@@ -1,5 +1,5 @@
 //! What tests of several crates share: the runner of the text-driven suites (input text, expected answer), [`seeds`],
-//! and [`linearizable`], the checker of histories.
+//! and [`linearizable`] and [`serializable`], the checkers of histories.
 //!
 //! A suite is a text file. It consists of cases; each is an input, a line `----` and the expected answer:
 //!
@@ -22,6 +22,7 @@
 
 pub mod linearizable;
 mod seeds;
+pub mod serializable;
 
 pub use seeds::seeds;
 
