@@ -274,7 +274,7 @@ fn perform(update: &Update, changes: Vec<NewValue>, item: &mut Item, bindings: &
     for (action, change) in update.actions.iter().zip(changes) {
         match change {
             Some(value) => written.push((&action.path, value)),
-            None => removed.push((&action.path, matches!(action.change, Change::Remove))),
+            None => removed.push(&action.path),
         }
     }
     let position = |path: &Path| match path.steps.last() {
@@ -286,10 +286,9 @@ fn perform(update: &Update, changes: Vec<NewValue>, item: &mut Item, bindings: &
         check_depth(path, &value)?;
         write(path, value, item, bindings)?;
     }
-    preempt::sort_by(&mut removed, |(one, _), (other, _)| later_first(one, other, bindings));
-    for (path, is_required) in removed {
-        let is_found = remove(path, item, bindings);
-        if is_required && !is_found {
+    preempt::sort_by(&mut removed, |one, other| later_first(one, other, bindings));
+    for path in removed {
+        if !remove(path, item, bindings) {
             return Err(invalid_path());
         }
     }
