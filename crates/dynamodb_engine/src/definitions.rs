@@ -17,7 +17,7 @@ use dynamodb::table::{
 };
 use dynamodb::{Error, ErrorKind};
 use query::QueryError;
-use schema::{ColumnKind, Schema, Table};
+use schema::{ColumnKind, Schema, Table, TombstoneGc, TombstoneGcMode};
 use types::CqlType;
 use uuid::Uuid;
 
@@ -27,6 +27,9 @@ use crate::table::{EXTENSION, ItemTable, keyspace_of};
 
 /// The table of the records of transactions; no client can name it.
 pub(crate) const TRANSACTIONS: &str = "~transactions";
+
+/// How long deletions of records are kept: as long as the table's acceptors know what they have accepted.
+const RECORDS_GRACE_SECONDS: i32 = 3 * 3_600;
 
 /// Keyspaces of clusters with fewer nodes than copies have one copy.
 const FEW_NODES_COPIES: u32 = 1;
@@ -64,6 +67,12 @@ fn create_table(definition: &TableDefinition) -> Result<Definition, Error> {
     let attributes = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Blob));
     columns.push(NewColumn::new(ATTRIBUTES, attributes, ColumnKind::Regular));
     columns.push(NewColumn::new(LOCK, CqlType::Blob, ColumnKind::Regular));
+    let mut options = vec![extension(definition)?];
+    if definition.name == TRANSACTIONS {
+        // Each transaction deletes its record. One that came back would be deleted again, and change nothing.
+        options.push(TableOption::TombstoneGc(TombstoneGc::of(TombstoneGcMode::Timeout)));
+        options.push(TableOption::GcGraceSeconds(RECORDS_GRACE_SECONDS));
+    }
     Ok(Definition::CreateTable(CreateTable {
         table: name_of(&definition.name),
         if_not_exists: false,
@@ -71,7 +80,7 @@ fn create_table(definition: &TableDefinition) -> Result<Definition, Error> {
         columns,
         ttl_column: None,
         is_compact: false,
-        options: vec![extension(definition)?],
+        options,
     }))
 }
 
@@ -194,11 +203,11 @@ impl Service {
             id: Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64()).to_string(),
             created_ms: runtime::wall_clock_us() / 1_000,
             attributes: vec![AttributeDefinition {
-                name: crate::transaction::ID.to_owned(),
+                name: crate::record::ID.to_owned(),
                 scalar_type: ScalarType::B,
             }],
             key_schema: KeySchema(vec![KeyElement {
-                name: crate::transaction::ID.to_owned(),
+                name: crate::record::ID.to_owned(),
                 key_type: KeyType::Hash,
             }]),
             billing_mode: BillingMode::PayPerRequest,

@@ -8,13 +8,13 @@
 //!
 //! docs/dev/dynamodb.md is the design.
 
-pub mod answer;
 pub mod definitions;
 pub mod expiry;
 pub mod lock;
 pub mod modify;
 mod operations;
 pub mod read;
+pub mod record;
 pub mod row;
 pub mod service;
 pub mod snapshot;

@@ -12,6 +12,7 @@ use dynamodb::{Error, ErrorKind, Item};
 use mutation::{Addressed, ClusteringSlice};
 use query::QueryError;
 use runtime::ShardId;
+use stdx::planted::{self, Bug};
 use stdx::preempt;
 use topology::Consistency;
 
@@ -143,8 +144,8 @@ impl Service {
     ) -> Result<Modified, Error> {
         for _ in 0..LOCKED_MAX {
             let mut change = |stored: &StoredRow| match stored.lock.as_deref().and_then(Lock::decode) {
-                Some(lock) => Ok(RowDecision::Locked(lock)),
-                None => modification.decide(stored.item.as_ref()).map(RowDecision::Change),
+                Some(lock) if !planted::is_planted(Bug::UnheededLock) => Ok(RowDecision::Locked(lock)),
+                _ => modification.decide(stored.item.as_ref()).map(RowDecision::Change),
             };
             match self.decide_row(table, key, &mut change).await? {
                 Decided::Done(modified) => return Ok(modified),
@@ -247,7 +248,7 @@ impl Service {
         change: Change,
     ) -> Result<Modified, Error> {
         let (_, new, attributes) = change.into_parts(None);
-        self.write_plainly(table, key, Old::Unknown, new.as_ref()).await?;
+        self.write_plainly(table, key, Old::Unknown, new.as_ref(), None).await?;
         Ok(Modified {
             old: None,
             new,
@@ -265,24 +266,27 @@ impl Service {
         let change = preempt::allowed(|| modification.decide(old.as_ref()))?;
         let (is_written, new, attributes) = change.into_parts(old.as_ref());
         if is_written {
-            self.write_plainly(table, key, Old::Known(old.as_ref()), new.as_ref())
+            self.write_plainly(table, key, Old::Known(old.as_ref()), new.as_ref(), None)
                 .await?;
         }
         Ok(Modified { old, new, attributes })
     }
 
-    async fn write_plainly(
+    /// Writes without asking what is there, at a timestamp, or at that of now.
+    pub(crate) async fn write_plainly(
         self: &Rc<Self>,
         table: &ItemTable,
         key: &ItemKey,
         old: Old<'_>,
         new: Option<&Item>,
+        timestamp: Option<i64>,
     ) -> Result<(), Error> {
         let writes = &self.engine.coordinator.writes;
         let dated = writes.date(Consistency::LocalQuorum, Deadline::USUAL);
         let (now_us, second) = moment(&dated);
         let change = RowChange { new, old, lock: None };
-        let packed = pack(table, key, &change, self.clock.timestamp(now_us), second);
+        let timestamp = timestamp.unwrap_or_else(|| self.clock.timestamp(now_us));
+        let packed = pack(table, key, &change, timestamp, second);
         let mutation = Addressed::at(key.token(), packed).expect("it was packed just now");
         let mut mutations = coordinator::Mutations::new();
         mutations.push(mutation);

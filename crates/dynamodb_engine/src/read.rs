@@ -3,14 +3,18 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dynamodb::{Error, Item};
+use dynamodb::{Error, ErrorKind, Item};
 use plan::restrict::{ClusteringBound, ClusteringRestriction, PartitionRestriction, Restrictions, TokenBound};
 use plan::{Execution, Operand, OwnedBound, Plan, RowSink, Select, SelectPlan};
 use query::engine::{PagingState, Position};
 use query::{Outcome, Page, PointOutcome, QueryError, Request};
+use stdx::planted::{self, Bug};
 use topology::Consistency;
 use types::Token;
 
+use crate::lock::{Intent, Lock};
+use crate::modify::LOCKED_MAX;
+use crate::record::State;
 use crate::row::{ReadRow, item_of};
 use crate::service::{Service, of_engine};
 use crate::table::{ItemKey, ItemTable};
@@ -100,8 +104,51 @@ impl Service {
         key: &ItemKey,
         level: Consistency,
     ) -> Result<Option<Item>, Error> {
-        let row = self.read_stored(table, key, level).await?;
-        row.map_or(Ok(None), |row| item_of(table, &row))
+        match self.read_stored(table, key, level).await? {
+            None => Ok(None),
+            Some(row) if row.lock.is_some() => Box::pin(self.read_locked(table, key, row)).await,
+            Some(row) => item_of(table, &row),
+        }
+    }
+
+    /// The item of a row that has a lock: what its transaction makes of it, if that is committed, else what was there
+    /// before. Reads of single items so keep the order of transactions.
+    async fn read_locked(
+        self: &Rc<Self>,
+        table: &ItemTable,
+        key: &ItemKey,
+        mut row: ReadRow,
+    ) -> Result<Option<Item>, Error> {
+        for _ in 0..LOCKED_MAX {
+            let Some(lock) = row.lock.as_deref().and_then(Lock::decode) else {
+                return item_of(table, &row);
+            };
+            let state = self.recorded_state(lock.transaction.as_bytes()).await?;
+            match state {
+                _ if planted::is_planted(Bug::UnseenCommit) => return item_of(table, &row),
+                State::Committed => {
+                    return match lock.intent {
+                        Intent::Keep => item_of(table, &row),
+                        Intent::Put(item) => Ok(Some(item)),
+                        Intent::Delete => Ok(None),
+                    };
+                }
+                State::Pending { .. } | State::Aborted => return item_of(table, &row),
+                State::Absent => {}
+            }
+            // It has not begun, or was over before the record was looked for: then the lock is gone.
+            let Some(again) = self.read_stored(table, key, Consistency::LocalQuorum).await? else {
+                return Ok(None);
+            };
+            if again.lock == row.lock {
+                return item_of(table, &again);
+            }
+            row = again;
+        }
+        Err(Error::new(
+            ErrorKind::InternalServerError,
+            "The item takes part in one transaction after the other; try again",
+        ))
     }
 
     async fn read_stored(
@@ -178,31 +225,36 @@ impl Service {
             ..Request::default()
         };
         let page = self.page(&plan, &run, &request).await.map_err(of_engine)?;
-        items_of(table, page, rows_max)
+        self.items_of(table, page, rows_max).await
     }
-}
 
-fn items_of(table: &ItemTable, page: Page<Rows>, rows_max: u32) -> Result<Items, Error> {
-    // The service does not look further when it has as many as were asked for.
-    let has_more = page.paging_state.is_some() || page.rows >= rows_max;
-    let position = page.paging_state.as_deref().map(PagingState::decode);
-    let position = position.transpose().map_err(of_engine)?.map(|state| state.position);
-    let last = match position {
-        Some(Position::BehindRow { key, clustering }) => Some(ItemKey {
-            partition: key,
-            clustering,
-        }),
-        Some(Position::BehindPartition { key }) => Some(ItemKey {
-            partition: key,
-            clustering: Vec::new(),
-        }),
-        Some(Position::Start) | None => None,
-    };
-    let mut items = Vec::with_capacity(page.sink.rows.len());
-    for row in &page.sink.rows {
-        items.extend(item_of(table, row)?);
+    async fn items_of(self: &Rc<Self>, table: &ItemTable, page: Page<Rows>, rows_max: u32) -> Result<Items, Error> {
+        // The service does not look further when it has as many as were asked for.
+        let has_more = page.paging_state.is_some() || page.rows >= rows_max;
+        let position = page.paging_state.as_deref().map(PagingState::decode);
+        let position = position.transpose().map_err(of_engine)?.map(|state| state.position);
+        let last = match position {
+            Some(Position::BehindRow { key, clustering }) => Some(ItemKey {
+                partition: key,
+                clustering,
+            }),
+            Some(Position::BehindPartition { key }) => Some(ItemKey {
+                partition: key,
+                clustering: Vec::new(),
+            }),
+            Some(Position::Start) | None => None,
+        };
+        let mut items = Vec::with_capacity(page.sink.rows.len());
+        for row in page.sink.rows {
+            if row.lock.is_some() {
+                let key = table.key_of_row(&row.key);
+                items.extend(Box::pin(self.read_locked(table, &key, row)).await?);
+            } else {
+                items.extend(item_of(table, &row)?);
+            }
+        }
+        Ok(Items { items, has_more, last })
     }
-    Ok(Items { items, has_more, last })
 }
 
 fn plan_of(table: &ItemTable, extent: &Extent) -> Result<SelectPlan, plan::PlanError> {

@@ -1,6 +1,6 @@
 //! The API on one shard: its tables, and how requests end that the engine does not execute.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -76,6 +76,8 @@ pub struct Service {
     pub(crate) settings: Settings,
     /// The tables of the schema of this version, as far as requests have asked for them.
     tables: RefCell<(Uuid, BTreeMap<String, Arc<ItemTable>>)>,
+    /// Transactions that are committed and answered, and not carried out yet.
+    pub(crate) settling: Cell<usize>,
 }
 
 impl Service {
@@ -86,6 +88,7 @@ impl Service {
             clock: WriteClock::default(),
             settings,
             tables: RefCell::new((Uuid::nil(), BTreeMap::new())),
+            settling: Cell::new(0),
         })
     }
 

@@ -171,6 +171,17 @@ impl ItemTable {
         Ok(ItemKey { partition, clustering })
     }
 
+    /// The key of a row that was read: the serialised values of its key's columns.
+    pub(crate) fn key_of_row(&self, values: &[Vec<u8>]) -> ItemKey {
+        let mut values = values.iter();
+        let partition = values.next().cloned().unwrap_or_default();
+        let mut clustering = Vec::new();
+        for value in values {
+            push_component(&mut clustering, value);
+        }
+        ItemKey { partition, clustering }
+    }
+
     /// The attributes of a key.
     pub fn key_item(&self, item: &Item) -> Item {
         let named = self.key.iter().filter_map(|key| item.get_key_value(&key.name));

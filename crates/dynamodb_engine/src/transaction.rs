@@ -1,15 +1,16 @@
 //! Transactions over items of several partitions and tables. docs/dev/transactions-across-partitions.md is the design.
 //!
-//! A transaction has a *record*, an item of a table that clients do not see. It marks each of its items with a *lock*
-//! (`lock.rs`), in a conditional write that evaluates the item's condition. The conditional write that makes the record
-//! *committed* decides; after it every lock becomes what it intends. A request that meets a lock reads the record:
-//! committed, the lock is carried out; aborted or without a record, it is taken away; pending for longer than a
-//! transaction may take, the record is aborted first.
+//! A transaction has a *record* (`record.rs`). It marks each of its items with a *lock* (`lock.rs`), in a conditional
+//! write that evaluates the item's condition. The conditional write that makes the record *committed* decides; after it
+//! every lock becomes what it intends. A request that meets a lock reads the record: committed, the lock is carried
+//! out; aborted, it is taken away; pending for longer than a transaction may take, the record is aborted first, and so
+//! is one that is not there.
 //!
 //! Invariants
-//! - A record is there before its first lock, and is committed only from pending. So a lock without a record is one of
-//!   a transaction that was aborted, or of which everything is done.
-//! - A record goes only after all its locks.
+//! - A transaction is committed by its record alone, and only from pending. A record becomes pending once, and not
+//!   after it was aborted.
+//! - A lock is taken away only after its transaction was aborted, or by its coordinator, which then does not commit it.
+//! - The record of a committed transaction goes only after all its locks.
 //! - An item with a lock is written by nothing else before the lock is settled.
 
 use std::rc::Rc;
@@ -17,34 +18,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dynamodb::update::Updated;
-use dynamodb::{AttributeValue, CancellationReason, Error, ErrorKind, Item, Number};
+use dynamodb::{CancellationReason, Error, ErrorKind, Item};
 use runtime::ShardId;
-use topology::Consistency;
-use types::token::murmur3_x64_128;
 use uuid::Uuid;
 
-use crate::definitions::TRANSACTIONS;
 use crate::lock::{Intent, Lock};
-use crate::modify::{Change, Decided, LOCKED_MAX, Modification, Modified, RowDecision, conflict};
+use crate::modify::{Change, Decided, LOCKED_MAX, Modification, RowDecision, conflict};
+use crate::record::{Patience, State, Token};
 use crate::row::StoredRow;
-use crate::service::Service;
+use crate::service::{Service, WriteIsolation};
 use crate::table::{ItemKey, ItemTable};
 
-/// How long a transaction may be pending before others abort it; milliseconds.
-const PENDING_MS_MAX: i64 = 5_000;
-/// How long the outcome of a request with a token is kept; milliseconds. The API reference says ten minutes.
-pub const TOKEN_MS: i64 = 600_000;
 /// How often a transaction that meets another one is tried again.
 const ATTEMPTS_MAX: u32 = 6;
 /// The first pause of a request that waits for a transaction; each next one is twice as long.
 const PAUSE_FIRST: Duration = Duration::from_millis(4);
 
-/// The attribute that is the key of a record.
-pub(crate) const ID: &str = "id";
-const STATE: &str = "state";
-const BEGAN: &str = "began_ms";
-const ITEMS: &str = "items";
-const HASH: &str = "hash";
+/// Transactions of a shard that are committed, answered, and settled meanwhile; those beyond them are settled before
+/// they are answered.
+const SETTLING_MAX: usize = 256;
+/// From which try on a write that meets the lock of a transaction without a record gives up on that.
+const PATIENT_TRIES: usize = 3;
 
 /// One action of a transaction.
 #[derive(Clone)]
@@ -55,27 +49,18 @@ pub struct Action {
     pub key: ItemKey,
     /// What is done to it, or only checked.
     pub modification: Arc<dyn Modification>,
-    /// Whether the item is returned when the condition does not hold.
-    pub returns_item: bool,
 }
 
-/// What makes a repeated request the same one.
-#[derive(Clone, Debug)]
-pub struct Token {
-    /// The client's.
-    pub text: String,
-    /// A hash of the request.
-    pub hash: u128,
-}
+/// A write that a function decides.
+pub(crate) struct Step<F>(pub(crate) F);
 
-impl Token {
-    /// A client's token of a request.
-    pub fn new(text: &str, request: &[u8]) -> Self {
-        let (high, low) = murmur3_x64_128(request, 0);
-        Self {
-            text: text.to_owned(),
-            hash: u128::from(high) << 64 | u128::from(low),
-        }
+impl<F: Fn(Option<&Item>) -> Change + Send + Sync + 'static> Modification for Step<F> {
+    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+        Ok((self.0)(old))
+    }
+
+    fn unread(&self) -> Option<Change> {
+        None
     }
 }
 
@@ -88,61 +73,37 @@ pub enum Transacted {
     Before,
 }
 
-/// What the record of a transaction says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    /// It may still be either.
-    Pending { began_ms: i64 },
-    /// Its locks are to be carried out.
-    Committed,
-    /// Its locks are to be taken away; so they are where there is no record.
-    Aborted,
+/// What became of an attempt.
+enum Attempted {
+    /// It is committed, now or before.
+    Done(Transacted),
+    /// It is not, for these reasons by action.
+    Canceled(Vec<CancellationReason>),
 }
 
-fn now_ms() -> i64 {
-    runtime::wall_clock_us() / 1_000
+/// An attempt of a transaction.
+#[derive(Clone, Copy)]
+struct Attempt {
+    id: Uuid,
+    /// From 1.
+    number: u32,
+    /// The one before, which was aborted.
+    before: Option<Uuid>,
 }
 
-fn number(value: i64) -> AttributeValue {
-    AttributeValue::N(Number::from(value))
-}
-
-fn integer(item: &Item, name: &str) -> Option<i64> {
-    match item.get(name) {
-        Some(AttributeValue::N(number)) => number.to_string().parse().ok(),
-        _ => None,
-    }
-}
-
-fn state_of(record: Option<&Item>) -> State {
-    let Some(record) = record else { return State::Aborted };
-    match record.get(STATE) {
-        Some(AttributeValue::S(state)) if state == "committed" => State::Committed,
-        Some(AttributeValue::S(state)) if state == "pending" => State::Pending {
-            began_ms: integer(record, BEGAN).unwrap_or(0),
-        },
-        _ => State::Aborted,
-    }
-}
-
-/// A write of a record: `from` is what it must say before.
-struct Step<F>(F);
-
-impl<F: Fn(Option<&Item>) -> Change + Send + Sync + 'static> Modification for Step<F> {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
-        Ok((self.0)(old))
+impl Attempt {
+    /// Locks are taken one after the other.
+    const fn is_in_order(self) -> bool {
+        self.number > 1
     }
 
-    fn unread(&self) -> Option<Change> {
-        None
+    const fn patience(self) -> Patience {
+        if self.number > 2 {
+            Patience::GivesUp
+        } else {
+            Patience::Waits
+        }
     }
-}
-
-/// The record with another state.
-fn with_state(record: &Item, state: &str) -> Change {
-    let mut record = record.clone();
-    record.insert(STATE.to_owned(), AttributeValue::S(state.to_owned()));
-    Change::Put(record)
 }
 
 /// What became of one action's preparation.
@@ -186,27 +147,6 @@ pub(crate) async fn all<T: 'static>(futures: Vec<impl Future<Output = T> + 'stat
 }
 
 impl Service {
-    async fn records(self: &Rc<Self>) -> Result<Arc<ItemTable>, Error> {
-        match self.find_table(TRANSACTIONS)? {
-            Some(table) => Ok(table),
-            None => self.create_transactions_table().await,
-        }
-    }
-
-    fn record_key(table: &ItemTable, id: &[u8]) -> Result<ItemKey, Error> {
-        table.key_of_values(&[&AttributeValue::B(id.to_vec())])
-    }
-
-    async fn change_record(
-        self: &Rc<Self>,
-        id: &[u8],
-        step: impl Fn(Option<&Item>) -> Change + Send + Sync + 'static,
-    ) -> Result<Modified, Error> {
-        let records = self.records().await?;
-        let key = Self::record_key(&records, id)?;
-        self.modify(&records, key, Arc::new(Step(step))).await
-    }
-
     /// All actions or none of them. With a token: at most once in ten minutes.
     ///
     /// # Errors
@@ -216,139 +156,105 @@ impl Service {
         actions: Vec<Action>,
         token: Option<Token>,
     ) -> Result<Transacted, Error> {
+        for action in &actions {
+            if self.isolation_of(&action.table)? != WriteIsolation::Always {
+                return Err(Error::validation(format!(
+                    "Transactions need the write isolation always_use_lwt, which table {} does not have",
+                    action.table.name
+                )));
+            }
+        }
         let service = self.clone();
         // It ends whether its client waits or not: half of it would keep locks until others abort it.
         runtime::spawn(async move { service.transact(actions, token).await }).await
     }
 
     async fn transact(self: &Rc<Self>, actions: Vec<Action>, token: Option<Token>) -> Result<Transacted, Error> {
-        let mut pause = PAUSE_FIRST;
-        for attempt in 1.. {
+        let (mut pause, mut before) = (PAUSE_FIRST, None);
+        for number in 1.. {
             let id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
-            if let Some(token) = &token
-                && self.claim(token, id).await? == Transacted::Before
-            {
-                return Ok(Transacted::Before);
-            }
-            let in_order = attempt > 1;
-            let reasons = self.attempt(id, &actions, in_order, token.is_some()).await?;
-            let Some(reasons) = reasons else {
-                return Ok(Transacted::Now);
+            let attempt = Attempt { id, number, before };
+            let reasons = match self.attempt(attempt, &actions, token.as_ref()).await? {
+                Attempted::Done(done) => return Ok(done),
+                Attempted::Canceled(reasons) => reasons,
             };
             let met_another = reasons.iter().any(|reason| reason.code == "TransactionConflict");
-            if !met_another || attempt >= ATTEMPTS_MAX {
+            if !met_another || number >= ATTEMPTS_MAX {
                 return Err(Error::transaction_canceled(reasons));
             }
             let jitter = runtime::random_u64() % 1_000;
             runtime::sleep(pause + pause * u32::try_from(jitter).unwrap_or(0) / 1_000).await;
             pause *= 2;
+            before = Some(id);
         }
         Err(conflict())
     }
 
-    /// Makes this transaction the one of its token, unless another one has been it.
-    async fn claim(self: &Rc<Self>, token: &Token, id: Uuid) -> Result<Transacted, Error> {
-        let key = [b"token:", token.text.as_bytes()].concat();
-        for _ in 0..LOCKED_MAX {
-            let records = self.records().await?;
-            let record_key = Self::record_key(&records, &key)?;
-            let known = self.read_item(&records, &record_key, Consistency::LocalQuorum).await?;
-            let is_recent = |known: &Item| integer(known, BEGAN).unwrap_or(0) + TOKEN_MS > now_ms();
-            let before = known.filter(is_recent);
-            let attempt = before.as_ref().and_then(|known| known.get(ITEMS)).cloned();
-            if let (Some(before), Some(AttributeValue::B(attempt))) = (&before, &attempt) {
-                if before.get(HASH) != Some(&AttributeValue::B(token.hash.to_be_bytes().to_vec())) {
-                    return Err(Error::new(
-                        ErrorKind::IdempotentParameterMismatch,
-                        "The request uses the same client token as a previous, but non-identical request",
-                    ));
-                }
-                match self.settled_state(attempt).await? {
-                    State::Committed => return Ok(Transacted::Before),
-                    State::Pending { .. } => {
-                        return Err(Error::new(
-                            ErrorKind::TransactionInProgress,
-                            "The transaction with the given request token is already in progress",
-                        ));
-                    }
-                    State::Aborted => {}
-                }
-            }
-            let mut record = Item::new();
-            record.insert(ID.to_owned(), AttributeValue::B(key.clone()));
-            record.insert(BEGAN.to_owned(), number(now_ms()));
-            record.insert(HASH.to_owned(), AttributeValue::B(token.hash.to_be_bytes().to_vec()));
-            record.insert(ITEMS.to_owned(), AttributeValue::B(id.as_bytes().to_vec()));
-            let mine = record.clone();
-            let step = move |now: Option<&Item>| {
-                let is_same = match (now, &attempt) {
-                    (None, _) => true,
-                    (Some(now), Some(attempt)) => now.get(ITEMS) == Some(attempt),
-                    (Some(now), None) => integer(now, BEGAN).unwrap_or(0) + TOKEN_MS <= now_ms(),
-                };
-                if is_same {
-                    Change::Put(record.clone())
-                } else {
-                    Change::Keep
-                }
-            };
-            if self.change_record(&key, step).await?.new.as_ref() == Some(&mine) {
-                return Ok(Transacted::Now);
-            }
-        }
-        Err(conflict())
-    }
-
-    /// The state of a transaction; one that has been pending for too long is aborted.
-    async fn settled_state(self: &Rc<Self>, id: &[u8]) -> Result<State, Error> {
-        let records = self.records().await?;
-        let key = Self::record_key(&records, id)?;
-        let record = self.read_item(&records, &key, Consistency::LocalQuorum).await?;
-        let state = state_of(record.as_ref());
-        match state {
-            State::Pending { began_ms } if began_ms + PENDING_MS_MAX < now_ms() => {
-                let abort = |record: Option<&Item>| match (state_of(record), record) {
-                    (State::Pending { .. }, Some(record)) => with_state(record, "aborted"),
-                    _ => Change::Keep,
-                };
-                Ok(state_of(self.change_record(id, abort).await?.new.as_ref()))
-            }
-            state => Ok(state),
-        }
-    }
-
-    /// One attempt. None: it is committed, and every action is done. Else the reason of each action.
+    /// One attempt: record, token and locks at the same time, then the decision.
     async fn attempt(
         self: &Rc<Self>,
-        id: Uuid,
+        attempt: Attempt,
         actions: &[Action],
-        in_order: bool,
-        is_kept: bool,
-    ) -> Result<Option<Vec<CancellationReason>>, Error> {
-        self.begin(id, actions).await?;
-        let prepared = self.prepare_all(id, actions, in_order).await;
-        let reasons = match prepared {
-            Ok(reasons) => reasons,
-            Err(error) => {
-                // Whether a lock was left is not known: without its record it is taken away.
+        token: Option<&Token>,
+    ) -> Result<Attempted, Error> {
+        let (id, started) = (attempt.id, runtime::now());
+        let (service, begun) = (self.clone(), actions.to_vec());
+        let begun = runtime::spawn(async move { service.begin(id, &begun, started).await });
+        let claimed = token.cloned().map(|token| {
+            let service = self.clone();
+            runtime::spawn(async move { service.claim(&token, id, attempt.before).await })
+        });
+        let prepared = self.prepare_all(attempt, actions).await;
+        let begun = begun.await;
+        let claimed = match claimed {
+            Some(claimed) => claimed.await,
+            None => Ok(Transacted::Now),
+        };
+        let reasons = match (claimed, begun, prepared) {
+            (Ok(Transacted::Now), Ok(true), Ok(reasons)) => Ok(reasons),
+            (Ok(Transacted::Now), Ok(false), Ok(_)) => Ok(vec![conflict_reason(); actions.len()]),
+            (Ok(Transacted::Before), ..) => {
                 self.abort(id, actions).await;
-                return Err(error);
+                return Ok(Attempted::Done(Transacted::Before));
+            }
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => Err(error),
+        };
+        let is_ready = matches!(&reasons, Ok(reasons) if reasons.iter().all(|reason| reason.code.is_empty()));
+        if !is_ready {
+            self.abort(id, actions).await;
+            return reasons.map(Attempted::Canceled);
+        }
+        if !self.decide(id).await? {
+            self.abort(id, actions).await;
+            return Ok(Attempted::Canceled(vec![conflict_reason(); actions.len()]));
+        }
+        self.settle_committed(id, actions, token.is_some()).await;
+        Ok(Attempted::Done(Transacted::Now))
+    }
+
+    /// Carries a committed transaction out, beside other requests if there are not too many. Those that meet its locks
+    /// meanwhile know that it is committed.
+    async fn settle_committed(self: &Rc<Self>, id: Uuid, actions: &[Action], is_kept: bool) {
+        let (service, actions) = (self.clone(), actions.to_vec());
+        let settling = async move {
+            let over = match service.settle_all(id, &actions, State::Committed).await {
+                Ok(()) if is_kept => service.note_settled(id).await,
+                Ok(()) => service.forget(id.as_bytes()).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = over {
+                log::debug!("transaction {id} is committed, and not carried out everywhere yet: {error}");
             }
         };
-        let is_locked = reasons.iter().all(|reason| reason.code.is_empty());
-        if !is_locked {
-            self.abort(id, actions).await;
-            return Ok(Some(reasons));
+        if self.settling.get() >= SETTLING_MAX {
+            return settling.await;
         }
-        if self.decide(id).await? != State::Committed {
-            self.abort(id, actions).await;
-            return Ok(Some(actions.iter().map(|_| conflict_reason()).collect()));
-        }
-        self.settle_all(id, actions, State::Committed).await?;
-        if !is_kept {
-            self.forget(id.as_bytes()).await?;
-        }
-        Ok(None)
+        self.settling.set(self.settling.get() + 1);
+        let service = self.clone();
+        drop(runtime::spawn(async move {
+            settling.await;
+            service.settling.set(service.settling.get() - 1);
+        }));
     }
 
     /// Leaves a transaction as a coordinator does that ends in the middle: all items locked, and committed or not.
@@ -358,8 +264,13 @@ impl Service {
     #[doc(hidden)]
     pub async fn abandon_transaction(self: &Rc<Self>, actions: &[Action], is_committed: bool) -> Result<(), Error> {
         let id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
-        self.begin(id, actions).await?;
-        let reasons = self.prepare_all(id, actions, false).await?;
+        assert!(self.begin(id, actions, runtime::now()).await?, "nobody knows it");
+        let attempt = Attempt {
+            id,
+            number: 1,
+            before: None,
+        };
+        let reasons = self.prepare_all(attempt, actions).await?;
         assert!(reasons.iter().all(|reason| reason.code.is_empty()), "{reasons:?}");
         if is_committed {
             self.decide(id).await?;
@@ -367,59 +278,55 @@ impl Service {
         Ok(())
     }
 
-    /// Makes the record of a transaction.
-    async fn begin(self: &Rc<Self>, id: Uuid, actions: &[Action]) -> Result<(), Error> {
-        let mut record = Item::new();
-        let bytes = id.as_bytes().to_vec();
-        record.insert(ID.to_owned(), AttributeValue::B(bytes.clone()));
-        record.insert(STATE.to_owned(), AttributeValue::S("pending".to_owned()));
-        record.insert(BEGAN.to_owned(), number(now_ms()));
-        let items = actions.iter().map(Self::encode_place);
-        record.insert(ITEMS.to_owned(), AttributeValue::L(items.collect()));
-        let begun = self.change_record(&bytes, move |_| Change::Put(record.clone())).await;
-        begun.map(drop)
-    }
-
-    /// Commits a transaction that is pending; its state.
-    async fn decide(self: &Rc<Self>, id: Uuid) -> Result<State, Error> {
-        let commit = |record: Option<&Item>| match (state_of(record), record) {
-            (State::Pending { .. }, Some(record)) => with_state(record, "committed"),
-            _ => Change::Keep,
+    /// Runs a transaction whose record is made late: after its locks, and after `meanwhile`. Whether it is committed.
+    ///
+    /// # Errors
+    /// As [`Service::transact_write`].
+    #[doc(hidden)]
+    pub async fn transact_late(
+        self: &Rc<Self>,
+        actions: &[Action],
+        meanwhile: impl Future<Output = ()>,
+    ) -> Result<bool, Error> {
+        let attempt = Attempt {
+            id: Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64()),
+            number: 1,
+            before: None,
         };
-        let decided = self.change_record(id.as_bytes(), commit).await?;
-        Ok(state_of(decided.new.as_ref()))
+        let reasons = self.prepare_all(attempt, actions).await?;
+        assert!(reasons.iter().all(|reason| reason.code.is_empty()), "{reasons:?}");
+        meanwhile.await;
+        if !self.begin(attempt.id, actions, runtime::now()).await? || !self.decide(attempt.id).await? {
+            self.abort(attempt.id, actions).await;
+            return Ok(false);
+        }
+        self.settle_all(attempt.id, actions, State::Committed).await?;
+        Ok(true)
     }
 
-    async fn forget(self: &Rc<Self>, id: &[u8]) -> Result<(), Error> {
-        self.change_record(id, |_| Change::Delete).await.map(drop)
-    }
-
-    /// Takes all locks of a transaction away, and then its record. What fails is done by the next request that meets a
-    /// lock.
+    /// Takes all locks of a transaction away that this coordinator does not commit, and then its record. What fails is
+    /// done by the next request that meets a lock.
     async fn abort(self: &Rc<Self>, id: Uuid, actions: &[Action]) {
-        let abort = |record: Option<&Item>| record.map_or(Change::Keep, |record| with_state(record, "aborted"));
-        let aborted = self.change_record(id.as_bytes(), abort).await;
-        let settled = self.settle_all(id, actions, State::Aborted).await;
-        if let Err(error) = match (aborted, settled) {
-            (Ok(_), Ok(())) => self.forget(id.as_bytes()).await,
-            (Err(error), _) | (_, Err(error)) => Err(error),
-        } {
+        let over = match self.settle_all(id, actions, State::Aborted).await {
+            Ok(()) => self.forget(id.as_bytes()).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = over {
             log::debug!("transaction {id} is aborted, and not all of its locks are taken away yet: {error}");
         }
     }
 
     async fn prepare_all(
         self: &Rc<Self>,
-        id: Uuid,
+        attempt: Attempt,
         actions: &[Action],
-        in_order: bool,
     ) -> Result<Vec<CancellationReason>, Error> {
         let prepare = |action: &Action| {
             let (service, action) = (self.clone(), action.clone());
-            async move { service.prepare(id, &action).await }
+            async move { service.prepare(attempt, &action).await }
         };
         let mut order: Vec<usize> = (0..actions.len()).collect();
-        let prepared = if in_order {
+        let prepared = if attempt.is_in_order() {
             // All transactions take their locks in one order, so that one that waits is waited for by none before it.
             order.sort_by_key(|at| {
                 (
@@ -452,18 +359,19 @@ impl Service {
         Ok(reasons)
     }
 
-    async fn prepare(self: &Rc<Self>, id: Uuid, action: &Action) -> Result<Prepared, Error> {
+    async fn prepare(self: &Rc<Self>, attempt: Attempt, action: &Action) -> Result<Prepared, Error> {
         for _ in 0..LOCKED_MAX {
             let decided = self.on_owner(action, move |service, action| {
                 Box::pin(async move {
-                    let mut change = |stored: &StoredRow| prepare_row(id, &action, stored);
+                    let mut change = |stored: &StoredRow| prepare_row(attempt.id, &action, stored);
                     service.decide_row(&action.table, &action.key, &mut change).await
                 })
             });
             match decided.await {
                 Ok(Decided::Done(_)) => return Ok(Prepared::Locked),
                 Ok(Decided::Locked(lock)) => {
-                    if self.settle_once(&action.table, &action.key, &lock).await?.is_none() {
+                    let patience = attempt.patience();
+                    if !self.settle_once(&action.table, &action.key, &lock, patience).await? {
                         return Ok(Prepared::Conflict);
                     }
                 }
@@ -474,7 +382,7 @@ impl Service {
         Ok(Prepared::Conflict)
     }
 
-    async fn settle_all(self: &Rc<Self>, id: Uuid, actions: &[Action], state: State) -> Result<(), Error> {
+    pub(crate) async fn settle_all(self: &Rc<Self>, id: Uuid, actions: &[Action], state: State) -> Result<(), Error> {
         let settle = |action: &Action| {
             let (service, action) = (self.clone(), action.clone());
             async move { service.settle_row(id, &action, state).await }
@@ -504,8 +412,13 @@ impl Service {
         lock: &Lock,
     ) -> Result<(), Error> {
         let mut pause = PAUSE_FIRST;
-        for _ in 0..LOCKED_MAX {
-            if self.settle_once(table, key, lock).await?.is_some() {
+        for tried in 0..LOCKED_MAX {
+            let patience = if tried < PATIENT_TRIES {
+                Patience::Waits
+            } else {
+                Patience::GivesUp
+            };
+            if self.settle_once(table, key, lock, patience).await? {
                 return Ok(());
             }
             runtime::sleep(pause).await;
@@ -514,24 +427,25 @@ impl Service {
         Err(conflict())
     }
 
-    /// Settles the row of a lock; None: its transaction is still pending.
+    /// Settles the row of a lock; false: its transaction may still be committed.
     async fn settle_once(
         self: &Rc<Self>,
         table: &Arc<ItemTable>,
         key: &ItemKey,
         lock: &Lock,
-    ) -> Result<Option<()>, Error> {
-        let state = self.settled_state(lock.transaction.as_bytes()).await?;
-        if matches!(state, State::Pending { .. }) {
-            return Ok(None);
+        patience: Patience,
+    ) -> Result<bool, Error> {
+        let state = self.state_of_transaction(lock.transaction.as_bytes(), patience).await?;
+        if !state.is_decided() {
+            return Ok(false);
         }
         let action = Action {
             table: table.clone(),
             key: key.clone(),
             modification: Arc::new(Step(|_: Option<&Item>| Change::Keep)),
-            returns_item: false,
         };
-        self.settle_row(lock.transaction, &action, state).await.map(Some)
+        self.settle_row(lock.transaction, &action, state).await?;
+        Ok(true)
     }
 
     /// Runs something on the shard that owns an action's item.
@@ -553,108 +467,6 @@ impl Service {
             return work(self.clone(), action).await;
         }
         coordinator::trace::submit(owner, move || async move { work(Self::local(), action).await }).await
-    }
-
-    /// Where an item of a transaction is, for the node that finishes it.
-    fn encode_place(action: &Action) -> AttributeValue {
-        let bytes = |bytes: &[u8]| AttributeValue::B(bytes.to_vec());
-        AttributeValue::L(vec![
-            AttributeValue::S(action.table.name.clone()),
-            bytes(&action.key.partition),
-            bytes(&action.key.clustering),
-        ])
-    }
-
-    /// Finishes what transactions have left whose coordinators ended in the middle, and forgets old outcomes. Returns
-    /// how many records are gone.
-    ///
-    /// # Errors
-    /// When the records cannot be read.
-    pub async fn sweep_transactions(self: &Rc<Self>) -> Result<usize, Error> {
-        let Some(records) = self.find_table(TRANSACTIONS)? else {
-            return Ok(0);
-        };
-        let (mut after, mut gone) = (None, 0);
-        loop {
-            let all_tokens = crate::read::Extent::Tokens(types::Token(i64::MIN), types::Token(i64::MAX));
-            let page = self
-                .read_page(
-                    &records,
-                    &all_tokens,
-                    after.as_ref(),
-                    Some(1_000),
-                    Consistency::LocalOne,
-                )
-                .await?;
-            for record in &page.items {
-                gone += usize::from(self.sweep_record(record).await?);
-            }
-            let last = page.items.last().map(|record| records.key_of(record)).transpose()?;
-            after = page.last.or(last);
-            if !page.has_more || after.is_none() {
-                return Ok(gone);
-            }
-        }
-    }
-
-    /// Finishes one transaction; whether its record is gone.
-    async fn sweep_record(self: &Rc<Self>, record: &Item) -> Result<bool, Error> {
-        let Some(AttributeValue::B(id)) = record.get(ID) else {
-            return Ok(false);
-        };
-        let began_ms = integer(record, BEGAN).unwrap_or(0);
-        if began_ms + 2 * PENDING_MS_MAX > now_ms() {
-            return Ok(false);
-        }
-        let is_old = began_ms + TOKEN_MS + PENDING_MS_MAX < now_ms();
-        let (Ok(transaction), Some(AttributeValue::L(places))) = (Uuid::from_slice(id), record.get(ITEMS)) else {
-            // A token.
-            if is_old {
-                let is_same = move |record: &Item| integer(record, BEGAN) == Some(began_ms);
-                let step = move |now: Option<&Item>| {
-                    if now.is_some_and(is_same) {
-                        Change::Delete
-                    } else {
-                        Change::Keep
-                    }
-                };
-                self.change_record(id, step).await?;
-            }
-            return Ok(is_old);
-        };
-        let state = self.settled_state(id).await?;
-        if matches!(state, State::Pending { .. }) {
-            return Ok(false);
-        }
-        let actions: Vec<Action> = places.iter().filter_map(|place| self.place_of(place)).collect();
-        self.settle_all(transaction, &actions, state).await?;
-        if state == State::Aborted || is_old {
-            self.forget(id).await?;
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    fn place_of(self: &Rc<Self>, place: &AttributeValue) -> Option<Action> {
-        let AttributeValue::L(parts) = place else { return None };
-        let [
-            AttributeValue::S(table),
-            AttributeValue::B(partition),
-            AttributeValue::B(clustering),
-        ] = parts.as_slice()
-        else {
-            return None;
-        };
-        Some(Action {
-            // A table that was dropped has taken its locks with it.
-            table: self.find_table(table).ok().flatten()?,
-            key: ItemKey {
-                partition: partition.clone(),
-                clustering: clustering.clone(),
-            },
-            modification: Arc::new(Step(|_: Option<&Item>| Change::Keep)),
-            returns_item: false,
-        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Transactions that meet: what they read and leave must be what some order of them leaves.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,11 @@ use dynamodb::{AttributeValue, Error, Item, Number};
 use dynamodb_engine::Service;
 use dynamodb_engine::modify::{Change, Modification};
 use dynamodb_engine::transaction::Action;
+use types::Token;
 
 use crate::support::{ask, with_service};
 
+const ALL_TOKENS: (Token, Token) = (Token(i64::MIN), Token(i64::MAX));
 const ACCOUNTS: u64 = 4;
 const EACH: i64 = 100;
 
@@ -138,18 +140,21 @@ impl Modification for SetTo {
     }
 }
 
-/// A transaction that sets all accounts to 7, whose coordinator ends in the middle.
-async fn abandon(service: &Rc<Service>, is_committed: bool) {
+/// Sets all accounts to 7.
+fn set_all(service: &Rc<Service>) -> Vec<Action> {
     let table = service.table("bank").expect("it was created");
     let key = |account: u64| AttributeValue::S(account.to_string());
     let action = |account| Action {
         table: table.clone(),
         key: table.key_of_values(&[&key(account)]).expect("it is a key"),
         modification: Arc::new(SetTo(7)),
-        returns_item: false,
     };
-    let actions: Vec<Action> = (0..ACCOUNTS).map(action).collect();
-    let abandoned = service.abandon_transaction(&actions, is_committed).await;
+    (0..ACCOUNTS).map(action).collect()
+}
+
+/// A transaction that sets all accounts to 7, whose coordinator ends in the middle.
+async fn abandon(service: &Rc<Service>, is_committed: bool) {
+    let abandoned = service.abandon_transaction(&set_all(service), is_committed).await;
     abandoned.expect("nothing is in its way");
 }
 
@@ -168,8 +173,11 @@ fn a_transaction_that_was_decided_is_carried_out_by_those_that_meet_it() {
             [8, 7, 7, 7]
         );
         abandon(&service, true).await;
-        runtime::sleep(Duration::from_secs(700)).await;
-        let gone = service.sweep_transactions().await.expect("the records are read");
+        runtime::sleep(Duration::from_secs(1_300)).await;
+        let gone = service
+            .sweep_transactions(ALL_TOKENS)
+            .await
+            .expect("the records are read");
         assert_eq!(gone, 2);
         let scanned = ask(&service, "Scan", r#"{"TableName":"bank","ProjectionExpression":"n"}"#).await;
         assert_eq!(numbers(&scanned), [7, 7, 7, 7], "without anything that met its locks");
@@ -195,4 +203,37 @@ fn a_transaction_that_was_not_decided_is_aborted_when_its_time_is_over() {
         let rest = vec![EACH + 1, EACH, EACH, EACH];
         assert_eq!(numbers(&ask(&service, "TransactGetItems", &snapshot()).await), rest);
     });
+}
+
+/// What a transaction leaves whose record is made after a write has met one of its locks; and whether it says that it
+/// is committed.
+fn begun_late() -> (bool, Vec<i64>) {
+    let seen = Rc::new(RefCell::default());
+    let note = seen.clone();
+    with_service(5, move |service| {
+        let note = note.clone();
+        async move {
+            create(&service).await;
+            let add = async {
+                let added = ask(&service, "UpdateItem", ADD_ONE).await;
+                assert_eq!(numbers(&added), [EACH + 1], "it gives up on the transaction");
+            };
+            let late = service.transact_late(&set_all(&service), add).await;
+            let left = numbers(&ask(&service, "TransactGetItems", &snapshot()).await);
+            *note.borrow_mut() = (late.expect("every node answers"), left);
+        }
+    });
+    seen.take()
+}
+
+#[test]
+fn a_transaction_does_not_begin_after_others_gave_up_on_it() {
+    assert_eq!(begun_late(), (false, vec![EACH + 1, EACH, EACH, EACH]));
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_transaction_that_begins_after_others_gave_up_on_it_is_found() {
+    let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::BegunAfterAbort));
+    assert_eq!(begun_late(), (true, vec![EACH + 1, 7, 7, 7]), "half of it is done");
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use config::{Config, WriteIsolation};
 use dynamodb_engine::Service;
+use dynamodb_engine::table::ItemTable;
 use dynamodb_server::{Api, ApiAnswer, ApiRequest, Nodes, Parts, Port, Secret, Secrets, Server, Settings};
 use front::{Endpoints, Front, Listeners, Tls, TlsFiles};
 
 use query::Engine;
-use runtime::ShardId;
 use types::Token;
 
 use crate::start::Shared;
@@ -77,9 +77,7 @@ pub(crate) async fn open(
     runtime::set_local(service.clone());
     let group = runtime::Group::BACKGROUND;
     drop(runtime::spawn_in(group, expire(service.clone(), shared.clone())));
-    if runtime::shard() == ShardId(0) {
-        drop(runtime::spawn_in(group, sweep(service.clone())));
-    }
+    drop(runtime::spawn_in(group, sweep(service.clone())));
     let parts = Parts {
         api: Rc::new(Operations(service)),
         secrets: Rc::new(NoKeys),
@@ -178,14 +176,33 @@ fn late() -> dynamodb_engine::Error {
 /// How often this node looks for transactions whose coordinators have ended.
 const SWEEP_PERIOD: Duration = Duration::from_secs(30);
 
-/// Finishes transactions of nodes that have ended in the middle; never returns. Runs on shard 0.
+/// Finishes transactions of nodes that have ended in the middle; never returns. Runs on each shard.
 async fn sweep(service: Rc<Service>) {
     loop {
         runtime::sleep(SWEEP_PERIOD).await;
-        if let Err(error) = service.sweep_transactions().await {
+        if !runtime::is_clock_trusted() {
+            continue;
+        }
+        if let Err(error) = sweep_once(&service).await {
             log::debug!("transactions are not looked at, and are again in half a minute: {error}");
         }
     }
+}
+
+async fn sweep_once(service: &Rc<Service>) -> Result<(), dynamodb_engine::Error> {
+    let Some(records) = service.records_table()? else {
+        return Ok(());
+    };
+    for range in ranges(service, &records) {
+        service.sweep_transactions(range).await?;
+    }
+    Ok(())
+}
+
+/// The ranges of tokens of a table's items that this shard looks after, both ends inside.
+fn ranges(service: &Rc<Service>, table: &ItemTable) -> Vec<(Token, Token)> {
+    let own = upkeep::row_expiry::own_ranges(service.engine(), &table.table).into_iter();
+    own.map(|(after, to)| (Token(after.0.saturating_add(1)), to)).collect()
 }
 
 /// Deletes items that have expired, once in a period; never returns. Runs on each shard.
@@ -197,9 +214,8 @@ async fn expire(service: Rc<Service>, shared: Arc<Shared>) {
             continue;
         }
         for table in service.expiring_tables() {
-            for (after, to) in upkeep::row_expiry::own_ranges(service.engine(), &table.table) {
-                let first = Token(after.0.saturating_add(1));
-                if let Err(error) = service.expire_items(&table, (first, to)).await {
+            for range in ranges(&service, &table) {
+                if let Err(error) = service.expire_items(&table, range).await {
                     log::warn!(
                         "expired items of table {} stay until the next look in {} s: {error}",
                         table.name,

@@ -144,6 +144,18 @@ pub enum Bug {
     SilentRowIsAbsent,
     /// An index's file of an sstable lacks some of the rows.
     LostPosting,
+    /// A transaction counts as committed when another request meets one of its locks, whatever its record says.
+    CommittedWhenMet,
+    /// A write of an item does not look whether a transaction has locked it.
+    UnheededLock,
+    /// A read of an item does not look whether the transaction that has locked it is committed.
+    UnseenCommit,
+    /// A read of several items at one moment reads them once.
+    ReadTogetherOnce,
+    /// A request does not look whether another one with its token was done.
+    UnheededToken,
+    /// A transaction begins though others have given up on it, and have taken its locks away.
+    BegunAfterAbort,
     /// A memtable does not list what overwrites a row.
     UnlistedOverwrite,
     /// An index file that is built for an sstable lacks the end of it.
@@ -166,7 +178,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 75] = [
+    pub const ALL: [Self; 81] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -233,6 +245,12 @@ impl Bug {
         Self::ClientDatesDeletions,
         Self::SilentRowIsAbsent,
         Self::LostPosting,
+        Self::CommittedWhenMet,
+        Self::UnheededLock,
+        Self::UnseenCommit,
+        Self::ReadTogetherOnce,
+        Self::UnheededToken,
+        Self::BegunAfterAbort,
         Self::UnlistedOverwrite,
         Self::UnfinishedBuild,
         Self::StaleRowReturned,

@@ -1,17 +1,20 @@
 //! BatchGetItem and BatchWriteItem: reads and writes of single items, at the same time.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dynamodb::answer::{
+    BatchGet, BatchWrite as WrittenBatch, CapacityKind, ConsumedCapacity, UnprocessedKeys, UnprocessedWrites,
+};
 use dynamodb::capacity::{Consistency, Units, read_units, write_units};
 use dynamodb::request::{BatchGetItem, BatchWrite, BatchWriteItem, TableKeys};
-use dynamodb::value::json::write_item;
-use dynamodb::value::{copy_item, size};
-use dynamodb::{Error, Item};
+use dynamodb::value::copy_item;
+use dynamodb::{Error, ErrorKind, Item};
 use stdx::preempt;
 
 use super::item::project;
-use crate::answer::{Answer, Consumed, list};
+use super::{add_consumed, bytes_of, consumed};
 use crate::modify::{Change, Modification, Modified};
 use crate::service::Service;
 use crate::table::{ItemKey, ItemTable};
@@ -39,10 +42,28 @@ impl Modification for Whole {
 }
 
 /// What was read of one table.
+#[derive(Default)]
 struct TableItems {
     items: Vec<Item>,
+    /// Keys that were not read.
     unprocessed: Vec<Item>,
     units: Units,
+    /// Whether any key was read.
+    is_read: bool,
+    /// Why one was not.
+    error: Option<Error>,
+}
+
+/// Whether a part of a batch may be left to the client, which asks for it again.
+const fn may_succeed_later(error: &Error) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::InternalServerError
+            | ErrorKind::ServiceUnavailable
+            | ErrorKind::ProvisionedThroughputExceeded
+            | ErrorKind::Throttling
+            | ErrorKind::TransactionConflict
+    )
 }
 
 impl Service {
@@ -61,7 +82,13 @@ impl Service {
         for (keys, (table, rows)) in request.tables.iter().zip(wanted) {
             found.push(self.get_all(keys, &table, rows, &mut bytes_left).await?);
         }
-        preempt::allowed(|| Ok(get_answer(&request, &found)))
+        // The service fails a batch of which it can process nothing.
+        if !found.iter().any(|found| found.is_read)
+            && let Some(error) = found.iter_mut().find_map(|found| found.error.take())
+        {
+            return Err(error);
+        }
+        preempt::allowed(|| Ok(get_answer(&request, found)))
     }
 
     async fn get_all(
@@ -72,11 +99,7 @@ impl Service {
         bytes_left: &mut usize,
     ) -> Result<TableItems, Error> {
         let level = Self::read_level(keys.consistent_read);
-        let mut found = TableItems {
-            items: Vec::new(),
-            unprocessed: Vec::new(),
-            units: Units::default(),
-        };
+        let mut found = TableItems::default();
         for (given, rows) in keys.keys.chunks(AT_ONCE).zip(rows.chunks(AT_ONCE)) {
             if *bytes_left == 0 {
                 found.unprocessed.extend(given.iter().map(copy_item));
@@ -88,8 +111,17 @@ impl Service {
             };
             let read = all(rows.iter().map(read).collect()).await;
             for (given, item) in given.iter().zip(read) {
-                let item = item?;
-                let bytes = item.as_ref().map_or(0, size::item_bytes);
+                let item = match item {
+                    Ok(item) => item,
+                    Err(error) if may_succeed_later(&error) => {
+                        found.unprocessed.push(copy_item(given));
+                        found.error = Some(error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                found.is_read = true;
+                let bytes = bytes_of(item.as_ref());
                 if bytes > *bytes_left {
                     *bytes_left = 0;
                     found.unprocessed.push(copy_item(given));
@@ -127,77 +159,80 @@ impl Service {
                 ));
             }
         }
-        let mut consumed: Vec<Consumed> = Vec::new();
-        for chunk in writes.chunks(AT_ONCE) {
+        let (mut capacities, mut undone, mut failure) = (Vec::new(), BTreeSet::new(), None);
+        for (chunk, writes) in writes.chunks(AT_ONCE).enumerate() {
             let write = |(_, table, key, whole): &(_, Arc<ItemTable>, ItemKey, Arc<Whole>)| {
                 let (service, table, key, whole) = (self.clone(), table.clone(), key.clone(), whole.clone());
                 async move { service.modify(&table, key, whole).await }
             };
-            let done = all(chunk.iter().map(write).collect()).await;
-            for ((reference, ..), modified) in chunk.iter().zip(done) {
-                let Modified { old, new, .. } = modified?;
-                let bytes = |item: &Option<Item>| item.as_ref().map_or(0, size::item_bytes);
-                let units = write_units(bytes(&old), bytes(&new), false);
-                match consumed.iter_mut().find(|known| known.table == *reference) {
-                    Some(known) => known.units = known.units.plus(units),
-                    None => consumed.push(Consumed {
-                        table: reference.clone(),
-                        units,
-                        transaction: None,
-                    }),
+            let done = all(writes.iter().map(write).collect()).await;
+            for (number, ((reference, ..), modified)) in writes.iter().zip(done).enumerate() {
+                match modified {
+                    Ok(Modified { old, new, .. }) => {
+                        let units = write_units(bytes_of(old.as_ref()), bytes_of(new.as_ref()), false);
+                        add_consumed(&mut capacities, consumed(reference, units, CapacityKind::Undivided));
+                    }
+                    Err(error) if may_succeed_later(&error) => {
+                        undone.insert(chunk * AT_ONCE + number);
+                        failure = Some(error);
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }
-        let mut answer = Answer::begin();
-        answer.member("UnprocessedItems").extend_from_slice(b"{}");
-        answer.consumed_all(request.consumed_capacity, &consumed);
-        Ok(answer.end())
+        match failure {
+            Some(error) if undone.len() == writes.len() => Err(error),
+            _ => Ok(preempt::allowed(|| write_answer(&request, &undone, &capacities))),
+        }
     }
 }
 
-fn get_answer(request: &BatchGetItem, found: &[TableItems]) -> Vec<u8> {
-    let (mut responses, mut unprocessed, mut consumed) = (Answer::begin(), Answer::begin(), Vec::new());
-    for (keys, found) in request.tables.iter().zip(found) {
-        responses.items(keys.table.given(), &found.items);
-        if !found.unprocessed.is_empty() {
-            write_unprocessed(unprocessed.member(keys.table.given()), keys, &found.unprocessed);
-        }
-        consumed.push(Consumed {
-            table: keys.table.clone(),
-            units: found.units,
-            transaction: None,
-        });
+fn get_answer(request: &BatchGetItem, found: Vec<TableItems>) -> Vec<u8> {
+    let (mut tables, mut keys, mut capacities) = (Vec::new(), Vec::new(), Vec::new());
+    for (wanted, found) in request.tables.iter().zip(found) {
+        tables.push((wanted.table.given(), found.items));
+        keys.push(found.unprocessed);
+        capacities.push(consumed(&wanted.table, found.units, CapacityKind::Undivided));
     }
-    let mut answer = Answer::begin();
-    answer.member("Responses").extend_from_slice(&responses.end());
-    answer.member("UnprocessedKeys").extend_from_slice(&unprocessed.end());
-    answer.consumed_all(request.consumed_capacity, &consumed);
-    answer.end()
+    let unprocessed = request.tables.iter().zip(&keys);
+    let unprocessed: Vec<UnprocessedKeys<'_>> = unprocessed
+        .map(|(request, keys)| UnprocessedKeys { request, keys })
+        .collect();
+    let mut out = Vec::new();
+    let answer = BatchGet {
+        tables: &tables,
+        unprocessed: &unprocessed,
+        capacities: &capacities,
+        detail: request.consumed_capacity,
+    };
+    answer.write(&mut out);
+    out
 }
 
-fn write_unprocessed(out: &mut Vec<u8>, keys: &TableKeys, unprocessed: &[Item]) {
-    let mut answer = Answer::begin();
-    list(answer.member("Keys"), unprocessed, write_item);
-    if let Some(expression) = &keys.given.expression {
-        answer.text("ProjectionExpression", expression);
+/// `undone`: the numbers of the writes, over all tables, that were not done.
+fn write_answer(request: &BatchWriteItem, undone: &BTreeSet<usize>, capacities: &[ConsumedCapacity]) -> Vec<u8> {
+    let (mut number, mut left) = (0, Vec::with_capacity(request.tables.len()));
+    for of_table in &request.tables {
+        let numbered = (number..).zip(&of_table.writes);
+        let undone_of_table: Vec<&BatchWrite> = numbered
+            .filter(|(number, _)| undone.contains(number))
+            .map(|(_, write)| write)
+            .collect();
+        left.push(undone_of_table);
+        number += of_table.writes.len();
     }
-    if !keys.given.attributes_to_get.is_empty() {
-        answer.texts(
-            "AttributesToGet",
-            keys.given.attributes_to_get.iter().map(String::as_str),
-        );
-    }
-    if let Some(names) = &keys.substitutions.names {
-        let mut written = Answer::begin();
-        for (placeholder, name) in names {
-            written.text(placeholder, name);
-        }
-        answer
-            .member("ExpressionAttributeNames")
-            .extend_from_slice(&written.end());
-    }
-    if keys.consistent_read {
-        answer.member("ConsistentRead").extend_from_slice(b"true");
-    }
-    out.extend_from_slice(&answer.end());
+    let unprocessed = request.tables.iter().zip(&left);
+    let unprocessed: Vec<UnprocessedWrites<'_>> = unprocessed
+        .map(|(request, writes)| UnprocessedWrites { request, writes })
+        .collect();
+    let mut out = Vec::new();
+    let answer = WrittenBatch {
+        unprocessed: &unprocessed,
+        collections: &[],
+        collection_metrics: request.collection_metrics,
+        capacities,
+        detail: request.consumed_capacity,
+    };
+    answer.write(&mut out);
+    out
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dynamodb::answer::{CapacityKind, Get, Write};
 use dynamodb::arn::TableReference;
 use dynamodb::capacity::{Consistency, read_units, write_units};
 use dynamodb::expression::{Condition, Projection};
@@ -15,7 +16,7 @@ use dynamodb::value::{copy_item, size};
 use dynamodb::{Error, Item, projection};
 use stdx::preempt;
 
-use crate::answer::{Answer, Consumed};
+use super::{bytes_of, consumed};
 use crate::modify::{Change, Modification, Modified};
 use crate::service::Service;
 use crate::table::{ItemKey, ItemTable};
@@ -167,16 +168,17 @@ impl Service {
         let level = Self::read_level(request.consistent_read);
         let item = self.read_item(&table, &key, level).await?;
         preempt::allowed(|| {
-            let mut answer = Answer::begin();
-            let bytes = item.as_ref().map_or(0, size::item_bytes);
+            let units = read_units(bytes_of(item.as_ref()), Consistency::of(request.consistent_read));
             let item = item.map(|item| project(request.projection.as_ref(), &request.substitutions, item));
-            answer.item("Item", item.transpose()?.as_ref());
-            answer.consumed(request.consumed_capacity, || Consumed {
-                table: request.table.clone(),
-                units: read_units(bytes, Consistency::of(request.consistent_read)),
-                transaction: None,
-            });
-            Ok(answer.end())
+            let item = item.transpose()?;
+            let mut out = Vec::new();
+            let answer = Get {
+                item: item.as_ref(),
+                capacity: &consumed(&request.table, units, CapacityKind::Undivided),
+                detail: request.consumed_capacity,
+            };
+            answer.write(&mut out);
+            Ok(out)
         })
     }
 
@@ -211,15 +213,18 @@ impl Service {
 
 fn write_answer(table: &TableReference, options: &WriteOptions, modified: Modified) -> Vec<u8> {
     preempt::allowed(|| {
-        let bytes = |item: &Option<Item>| item.as_ref().map_or(0, size::item_bytes);
-        let units = write_units(bytes(&modified.old), bytes(&modified.new), false);
-        let mut answer = Answer::begin();
-        answer.item("Attributes", answered(modified, options.return_values).as_ref());
-        answer.consumed(options.consumed_capacity, || Consumed {
-            table: table.clone(),
-            units,
-            transaction: None,
-        });
-        answer.end()
+        let units = write_units(bytes_of(modified.old.as_ref()), bytes_of(modified.new.as_ref()), false);
+        let attributes = answered(modified, options.return_values);
+        let mut out = Vec::new();
+        let answer = Write {
+            attributes: attributes.as_ref(),
+            capacity: &consumed(table, units, CapacityKind::Undivided),
+            detail: options.consumed_capacity,
+            // There are no local secondary indexes.
+            collection: None,
+            collection_metrics: options.collection_metrics,
+        };
+        answer.write(&mut out);
+        out
     })
 }

@@ -9,11 +9,38 @@ mod transact;
 
 use std::rc::Rc;
 
+use dynamodb::answer::{CapacityKind, ConsumedCapacity};
+use dynamodb::arn::TableReference;
+use dynamodb::capacity::Units;
 use dynamodb::request::{Operation, Request};
-use dynamodb::{Error, ErrorKind};
+use dynamodb::value::size;
+use dynamodb::{Error, ErrorKind, Item};
 use stdx::preempt;
 
 use crate::service::Service;
+
+/// The capacity that a request has consumed on a table.
+fn consumed(table: &TableReference, table_units: Units, kind: CapacityKind) -> ConsumedCapacity {
+    ConsumedCapacity {
+        table: table.given().to_owned(),
+        table_units,
+        kind,
+        ..ConsumedCapacity::default()
+    }
+}
+
+/// Adds what was consumed on a table to what is known of it.
+fn add_consumed(all: &mut Vec<ConsumedCapacity>, more: ConsumedCapacity) {
+    match all.iter_mut().find(|known| known.table == more.table) {
+        Some(known) => known.table_units = known.table_units.plus(more.table_units),
+        None => all.push(more),
+    }
+}
+
+/// The size of an item; one that is not there has none.
+fn bytes_of(item: Option<&Item>) -> usize {
+    item.map_or(0, size::item_bytes)
+}
 
 impl Service {
     /// Executes an operation; the answer is the body of an HTTP answer with status 200.

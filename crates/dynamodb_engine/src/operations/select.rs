@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dynamodb::answer::{CapacityKind, Page};
 use dynamodb::capacity::{Consistency, read_units};
 use dynamodb::request::{Query, ReadItems, Scan, Select, SortRange as SortCondition};
 use dynamodb::value::size;
@@ -10,8 +11,8 @@ use dynamodb::{Error, Item};
 use stdx::preempt;
 use types::Token;
 
+use super::consumed;
 use super::item::project;
-use crate::answer::{Answer, Consumed};
 use crate::read::{Extent, Items, SortRange};
 use crate::service::Service;
 use crate::table::{ItemTable, key_bytes};
@@ -67,19 +68,18 @@ impl Service {
     ) -> Result<Vec<u8>, Error> {
         let selected = self.select(table, read, extent).await?;
         preempt::allowed(|| {
-            let mut answer = Answer::begin();
-            if read.select != Some(Select::Count) {
-                answer.items("Items", &selected.items);
+            let mut out = Vec::new();
+            let mut page = Page::begin(&mut out, read.select == Some(Select::Count));
+            for item in &selected.items {
+                preempt::point();
+                page.item(item);
             }
-            answer.number("Count", selected.count as u64);
-            answer.number("ScannedCount", selected.scanned as u64);
-            answer.item("LastEvaluatedKey", selected.last.as_ref());
-            answer.consumed(read.consumed_capacity, || Consumed {
-                table: read.table.clone(),
-                units: read_units(selected.bytes, Consistency::of(read.consistent_read)),
-                transaction: None,
-            });
-            Ok(answer.end())
+            (selected.items.len()..selected.count).for_each(|_| page.count());
+            let units = read_units(selected.bytes, Consistency::of(read.consistent_read));
+            let capacity = consumed(&read.table, units, CapacityKind::Undivided);
+            let last = selected.last.as_ref();
+            page.end(selected.scanned as u64, last, &capacity, read.consumed_capacity);
+            Ok(out)
         })
     }
 

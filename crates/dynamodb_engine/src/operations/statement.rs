@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dynamodb::answer::BatchStatementResult;
+use dynamodb::answer::{BatchStatementResult, CapacityKind, TransactGet, write_statement};
 use dynamodb::capacity::{Consistency, Units, read_units, write_units};
 use dynamodb::partiql::{self, Access, Command, Delete, Insert, Select, Update};
 use dynamodb::request::{
-    BatchExecuteStatement, Clause, ExecuteStatement, ExecuteTransaction, KeyRange, ReturnConsumedCapacity,
+    BatchExecuteStatement, Clause, ExecuteStatement, ExecuteTransaction, KeyRange,
     ReturnValuesOnConditionCheckFailure as OnFailure, SortRange as SortCondition, Statement, Substitutions, all_keys,
     check_distinct,
 };
@@ -20,12 +20,13 @@ use types::Token as RingToken;
 
 use super::item::{check, project};
 use super::select::sort_range;
-use crate::answer::{Answer, Consumed, list};
+use super::{add_consumed, bytes_of, consumed};
 use crate::modify::{Change, Modification, Modified};
 use crate::read::Extent;
+use crate::record::Token;
 use crate::service::Service;
 use crate::table::{ItemTable, key_bytes};
-use crate::transaction::{Action, Token, all};
+use crate::transaction::{Action, all};
 
 /// Statements have no placeholders but their own.
 static NO_SUBSTITUTIONS: Substitutions = Substitutions {
@@ -100,7 +101,9 @@ impl Write {
 #[derive(Default)]
 struct Returned {
     items: Vec<Item>,
+    /// Where to continue, and the key of the last item that was looked at, if there is more.
     next: Option<String>,
+    last: Option<Item>,
     units: Units,
 }
 
@@ -206,7 +209,7 @@ impl Service {
         Ok(Returned {
             units: write_units(bytes(&modified.old), bytes(&modified.new), false),
             items: returned_of(&command, modified),
-            next: None,
+            ..Returned::default()
         })
     }
 
@@ -258,6 +261,7 @@ impl Service {
             })?;
             if let (true, Some(last)) = (page.has_more, &last) {
                 returned.next = Some(encode_place(number, last));
+                returned.last = Some(copy_item(last));
                 break;
             }
             if left == Some(0) {
@@ -275,17 +279,18 @@ impl Service {
         let returned = self
             .run(command, statement, request.next.as_deref(), request.limit)
             .await?;
-        let mut answer = Answer::begin();
-        answer.items("Items", &returned.items);
-        if let Some(next) = &returned.next {
-            answer.text("NextToken", next);
-        }
-        answer.consumed(request.consumed_capacity, || Consumed {
-            table,
-            units: returned.units,
-            transaction: None,
-        });
-        Ok(answer.end())
+        let capacity = consumed(&table, returned.units, CapacityKind::Undivided);
+        let mut out = Vec::new();
+        let (next, last) = (returned.next.as_deref(), returned.last.as_ref());
+        write_statement(
+            &mut out,
+            &returned.items,
+            next,
+            last,
+            &capacity,
+            request.consumed_capacity,
+        );
+        Ok(out)
     }
 
     pub(super) async fn batch_execute_statement(
@@ -298,34 +303,38 @@ impl Service {
                 let command = match partiql::parse_single(&statement.text, &statement.parameters) {
                     Ok(command) => command,
                     Err(error) => {
-                        return BatchStatementResult {
-                            table: None,
-                            result: Err(error),
-                        };
+                        let result = Err(error);
+                        return (BatchStatementResult { table: None, result }, None);
                     }
                 };
-                let table = command.table().given().to_owned();
-                let result = service.run_single(command, &statement).await;
-                BatchStatementResult {
-                    table: Some(table),
-                    result,
-                }
+                let table = command.table().clone();
+                let returned = service.run_single(command, &statement).await;
+                let units = returned
+                    .as_ref()
+                    .map_or_else(|_| Units::default(), |returned| returned.units);
+                let result = returned.map(|returned| returned.items.into_iter().next());
+                let named = Some(table.given().to_owned());
+                let capacity = consumed(&table, units, CapacityKind::Undivided);
+                (BatchStatementResult { table: named, result }, Some(capacity))
             }
         };
         let results = all(request.statements.into_iter().map(run).collect()).await;
-        let mut out = Vec::new();
-        BatchStatementResult::write_all(&results, &[], ReturnConsumedCapacity::None, &mut out);
+        let (results, each): (Vec<_>, Vec<_>) = results.into_iter().unzip();
+        let (mut out, mut capacities) = (Vec::new(), Vec::new());
+        each.into_iter()
+            .flatten()
+            .for_each(|capacity| add_consumed(&mut capacities, capacity));
+        BatchStatementResult::write_all(&results, &capacities, request.consumed_capacity, &mut out);
         Ok(out)
     }
 
     /// A statement of a batch, which names one item.
-    async fn run_single(self: &Rc<Self>, command: Command, statement: &Statement) -> Result<Option<Item>, Error> {
+    async fn run_single(self: &Rc<Self>, command: Command, statement: &Statement) -> Result<Returned, Error> {
         let table = self.table(command.table().name())?;
         if let Command::Select(select) = &command {
             key_of_select(select, &table)?;
         }
-        let returned = self.run(command, statement, None, None).await?;
-        Ok(returned.items.into_iter().next())
+        self.run(command, statement, None, None).await
     }
 
     pub(super) async fn execute_transaction(self: &Rc<Self>, request: ExecuteTransaction) -> Result<Vec<u8>, Error> {
@@ -345,7 +354,7 @@ impl Service {
         let keys = commands.iter().map(|(command, table)| key_of(command, table));
         let keys = all_keys(keys.collect(), !has_reads)?;
         check_distinct(commands.iter().map(|(command, _)| command.table()).zip(&keys))?;
-        let mut items = vec![None; commands.len()];
+        let (mut items, mut capacities) = (vec![None; commands.len()], Vec::new());
         if has_reads {
             let rows = commands
                 .iter()
@@ -354,15 +363,18 @@ impl Service {
             let found = self.read_together(rows.collect::<Result<_, Error>>()?).await?;
             for ((item, (command, _)), found) in items.iter_mut().zip(&commands).zip(found) {
                 let Command::Select(select) = command else { continue };
+                let units = read_units(bytes_of(found.as_ref()), Consistency::Transactional);
+                add_consumed(&mut capacities, consumed(&select.table, units, CapacityKind::Read));
                 let found = found.map(|found| project(select.projection.as_ref(), &NO_SUBSTITUTIONS, found));
                 *item = found.transpose()?;
             }
         } else {
             let mut actions = Vec::with_capacity(commands.len());
             for (((command, table), key), statement) in commands.into_iter().zip(keys).zip(&request.statements) {
+                let units = write_units(0, 0, true);
+                add_consumed(&mut capacities, consumed(command.table(), units, CapacityKind::Write));
                 actions.push(Action {
                     key: table.row_key(&key)?,
-                    returns_item: statement.on_failure == OnFailure::AllOld,
                     modification: Arc::new(Write {
                         key: key.into_item(&table.definition.key_schema),
                         command,
@@ -377,12 +389,13 @@ impl Service {
             });
             self.transact_write(actions, token).await?;
         }
-        let mut answer = Answer::begin();
-        list(answer.member("Responses"), &items, |out, item| {
-            let mut response = Answer::begin();
-            response.item("Item", item.as_ref());
-            out.extend_from_slice(&response.end());
-        });
-        Ok(answer.end())
+        let mut out = Vec::new();
+        let answer = TransactGet {
+            items: &items,
+            capacities: &capacities,
+            detail: request.consumed_capacity,
+        };
+        answer.write(&mut out);
+        Ok(out)
     }
 }

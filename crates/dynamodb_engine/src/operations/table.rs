@@ -2,6 +2,10 @@
 
 use std::rc::Rc;
 
+use dynamodb::answer::{
+    TimeToLiveStatus, write_described_table, write_endpoints, write_limits, write_table_description, write_tables,
+    write_tags, write_time_to_live, write_time_to_live_specification,
+};
 use dynamodb::arn::TableReference;
 use dynamodb::request::{
     CreateTable, ListTables, ListTagsOfResource, TagResource, UntagResource, UpdateTable, UpdateTimeToLive,
@@ -11,7 +15,6 @@ use dynamodb::table::{TableDefinition, TableDescription, TableStatus, Tag};
 use dynamodb::{Error, ErrorKind};
 use uuid::Uuid;
 
-use crate::answer::{Answer, list};
 use crate::modify::unknown_isolation;
 use crate::service::{ISOLATION_TAG, Service, WriteIsolation};
 use crate::table::ItemTable;
@@ -48,26 +51,21 @@ fn check_tags(tags: &[Tag]) -> Result<(), Error> {
 }
 
 impl Service {
-    fn describe(&self, table: &TableDefinition, status: TableStatus) -> Vec<u8> {
-        let description = TableDescription {
+    const fn describe<'t>(&'t self, table: &'t TableDefinition, status: TableStatus) -> TableDescription<'t> {
+        TableDescription {
             table,
             status,
             items: 0,
             bytes: 0,
             indexes: &[],
-            region: &self.settings.region,
+            region: self.settings.region.as_str(),
             account: ACCOUNT,
-        };
-        let mut out = Vec::new();
-        description.write(&mut out);
-        out
+        }
     }
 
-    fn described(&self, name: &str, table: &TableDefinition, status: TableStatus) -> Vec<u8> {
-        let mut answer = Answer::begin();
-        let description = self.describe(table, status);
-        answer.member(name).extend_from_slice(&description);
-        answer.end()
+    /// The answer to a change of a table.
+    fn described(&self, table: &TableDefinition, status: TableStatus) -> Vec<u8> {
+        written(|out| write_table_description(out, &self.describe(table, status)))
     }
 
     fn named(&self, table: &TableReference) -> Result<std::sync::Arc<ItemTable>, Error> {
@@ -82,7 +80,7 @@ impl Service {
         check_built(&definition)?;
         check_tags(&definition.tags)?;
         let table = self.create_table(definition).await?;
-        Ok(self.described("TableDescription", &table.definition, TableStatus::Active))
+        Ok(self.described(&table.definition, TableStatus::Active))
     }
 
     pub(super) async fn update_table(self: &Rc<Self>, request: UpdateTable) -> Result<Vec<u8>, Error> {
@@ -95,18 +93,19 @@ impl Service {
                 Ok(())
             })
             .await?;
-        Ok(self.described("TableDescription", &table.definition, TableStatus::Active))
+        Ok(self.described(&table.definition, TableStatus::Active))
     }
 
     pub(super) async fn delete_table_of(self: &Rc<Self>, table: &TableReference) -> Result<Vec<u8>, Error> {
         self.named(table)?;
         let deleted = self.delete_table(table.name()).await?;
-        Ok(self.described("TableDescription", &deleted.definition, TableStatus::Deleting))
+        Ok(self.described(&deleted.definition, TableStatus::Deleting))
     }
 
     pub(super) fn describe_table(&self, table: &TableReference) -> Result<Vec<u8>, Error> {
         let found = self.named(table)?;
-        Ok(self.described("Table", &found.definition, TableStatus::Active))
+        let description = self.describe(&found.definition, TableStatus::Active);
+        Ok(written(|out| write_described_table(out, &description)))
     }
 
     pub(super) fn list_tables(&self, request: &ListTables) -> Vec<u8> {
@@ -115,12 +114,8 @@ impl Service {
         let mut rest = names.iter().map(String::as_str).filter(|name| *name > start);
         let limit = usize::try_from(request.limit).unwrap_or(usize::MAX);
         let page: Vec<&str> = rest.by_ref().take(limit).collect();
-        let mut answer = Answer::begin();
-        answer.texts("TableNames", page.iter().copied());
-        if let (Some(last), Some(_)) = (page.last(), rest.next()) {
-            answer.text("LastEvaluatedTableName", last);
-        }
-        answer.end()
+        let last = page.last().copied().filter(|_| rest.next().is_some());
+        written(|out| write_tables(out, &page, last))
     }
 
     fn of_arn(&self, table: &TableReference) -> Result<std::sync::Arc<ItemTable>, Error> {
@@ -162,14 +157,7 @@ impl Service {
 
     pub(super) fn list_tags_of_resource(&self, request: &ListTagsOfResource) -> Result<Vec<u8>, Error> {
         let table = self.of_arn(&request.table)?;
-        let mut answer = Answer::begin();
-        list(answer.member("Tags"), &table.definition.tags, |out, tag| {
-            let mut written = Answer::begin();
-            written.text("Key", &tag.key);
-            written.text("Value", &tag.value);
-            out.extend_from_slice(&written.end());
-        });
-        Ok(answer.end())
+        Ok(written(|out| write_tags(out, &table.definition.tags, None)))
     }
 
     pub(super) async fn update_time_to_live(self: &Rc<Self>, request: UpdateTimeToLive) -> Result<Vec<u8>, Error> {
@@ -192,32 +180,19 @@ impl Service {
             Ok(())
         })
         .await?;
-        let mut specification = Answer::begin();
-        specification.text("AttributeName", &attribute);
-        let flag: &[u8] = if enabled { b"true" } else { b"false" };
-        specification.member("Enabled").extend_from_slice(flag);
-        let mut answer = Answer::begin();
-        answer
-            .member("TimeToLiveSpecification")
-            .extend_from_slice(&specification.end());
-        Ok(answer.end())
+        Ok(written(|out| {
+            write_time_to_live_specification(out, enabled, &attribute)
+        }))
     }
 
     pub(super) fn describe_time_to_live(&self, table: &TableReference) -> Result<Vec<u8>, Error> {
         let table = self.named(table)?;
-        let mut description = Answer::begin();
-        match &table.definition.ttl_attribute {
-            Some(attribute) => {
-                description.text("AttributeName", attribute);
-                description.text("TimeToLiveStatus", "ENABLED");
-            }
-            None => description.text("TimeToLiveStatus", "DISABLED"),
-        }
-        let mut answer = Answer::begin();
-        answer
-            .member("TimeToLiveDescription")
-            .extend_from_slice(&description.end());
-        Ok(answer.end())
+        let attribute = table.definition.ttl_attribute.as_deref();
+        let status = match attribute {
+            Some(_) => TimeToLiveStatus::Enabled,
+            None => TimeToLiveStatus::Disabled,
+        };
+        Ok(written(|out| write_time_to_live(out, status, attribute)))
     }
 
     pub(super) fn describe_continuous_backups(&self, table: &TableReference) -> Result<Vec<u8>, Error> {
@@ -230,28 +205,25 @@ impl Service {
     }
 
     pub(super) fn describe_endpoints(&self) -> Vec<u8> {
-        let mut endpoint = Answer::begin();
-        endpoint.text("Address", &format!("dynamodb.{}.amazonaws.com", self.settings.region));
-        endpoint.number("CachePeriodInMinutes", 1440);
-        let endpoint = endpoint.end();
-        let mut answer = Answer::begin();
-        list(answer.member("Endpoints"), [endpoint], |out, endpoint| {
-            out.extend_from_slice(&endpoint)
-        });
-        answer.end()
+        let address = format!("dynamodb.{}.amazonaws.com", self.settings.region);
+        written(|out| write_endpoints(out, &address, ENDPOINT_MINUTES))
     }
 
     pub(super) fn describe_limits() -> Vec<u8> {
-        let mut answer = Answer::begin();
-        for name in ["AccountMaxReadCapacityUnits", "AccountMaxWriteCapacityUnits"] {
-            answer.number(name, 80_000);
-        }
-        for name in ["TableMaxReadCapacityUnits", "TableMaxWriteCapacityUnits"] {
-            answer.number(name, 40_000);
-        }
-        answer.end()
+        written(|out| write_limits(out, ACCOUNT_UNITS, TABLE_UNITS))
     }
 }
 
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+/// For how many minutes clients may keep where they send their requests.
+const ENDPOINT_MINUTES: u32 = 1440;
+/// Units of throughput that the service allows an account and a table by default.
+const ACCOUNT_UNITS: u64 = 80_000;
+const TABLE_UNITS: u64 = 40_000;
 /// Tags of a table.
 const TAGS_MAX: usize = 50;

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dynamodb::capacity::{Consistency, Units, read_units, write_units};
+use dynamodb::answer::{BatchWrite, CapacityKind, TransactGet};
+use dynamodb::capacity::{Consistency, read_units, write_units};
 use dynamodb::request::{
-    ReturnConsumedCapacity, ReturnItemCollectionMetrics, ReturnValuesOnConditionCheckFailure, TransactGetItems,
-    TransactOperation, TransactWrite, TransactWriteItems, UpdateItem, WriteOptions, all_keys, check_distinct,
+    ReturnConsumedCapacity, ReturnItemCollectionMetrics, TransactGetItems, TransactOperation, TransactWrite,
+    TransactWriteItems, UpdateItem, WriteOptions, all_keys, check_distinct,
 };
 use dynamodb::update::ReturnValues;
 use dynamodb::value::{copy_item, size};
@@ -14,10 +15,11 @@ use dynamodb::{Error, Item};
 use stdx::preempt;
 
 use super::item::{KeyedUpdate, check, project};
-use crate::answer::{Answer, Consumed, list};
+use super::{add_consumed, bytes_of, consumed};
 use crate::modify::{Change, Modification};
-use crate::service::{Service, WriteIsolation};
-use crate::transaction::{Action, Token, Transacted};
+use crate::record::Token;
+use crate::service::Service;
+use crate::transaction::{Action, Transacted};
 
 /// An action of a transaction that is no update.
 struct Simple(TransactWrite);
@@ -67,7 +69,7 @@ fn modification(write: TransactWrite) -> Arc<dyn Modification> {
 }
 
 /// Bytes of the item that an action names, as far as the request knows it.
-fn bytes_of(operation: &TransactOperation) -> usize {
+fn known_bytes(operation: &TransactOperation) -> usize {
     match operation {
         TransactOperation::Put { item } => size::item_bytes(item),
         TransactOperation::Check { key }
@@ -76,25 +78,11 @@ fn bytes_of(operation: &TransactOperation) -> usize {
     }
 }
 
-fn add(consumed: &mut Vec<Consumed>, more: Consumed) {
-    match consumed.iter_mut().find(|known| known.table == more.table) {
-        Some(known) => known.units = known.units.plus(more.units),
-        None => consumed.push(more),
-    }
-}
-
 impl Service {
     pub(super) async fn transact_write_items(self: &Rc<Self>, request: TransactWriteItems) -> Result<Vec<u8>, Error> {
         let mut tables = Vec::with_capacity(request.actions.len());
         for action in &request.actions {
-            let table = self.table(action.table.name())?;
-            if self.isolation_of(&table)? != WriteIsolation::Always {
-                return Err(Error::validation(format!(
-                    "Transactions need the write isolation always_use_lwt, which table {} does not have",
-                    table.name
-                )));
-            }
-            tables.push(table);
+            tables.push(self.table(action.table.name())?);
         }
         let keys = request
             .actions
@@ -108,35 +96,34 @@ impl Service {
             let asked = || format!("{:?}", request.actions);
             request.token.as_ref().map(|text| Token::new(text, asked().as_bytes()))
         };
-        let mut consumed = Vec::new();
+        let mut capacities = Vec::new();
         let mut actions = Vec::with_capacity(tables.len());
         for ((write, table), key) in request.actions.into_iter().zip(tables).zip(&keys) {
-            let units = write_units(bytes_of(&write.operation), 0, true);
-            add(
-                &mut consumed,
-                Consumed {
-                    table: write.table.clone(),
-                    units,
-                    transaction: Some(true),
-                },
-            );
+            let units = write_units(known_bytes(&write.operation), 0, true);
+            add_consumed(&mut capacities, consumed(&write.table, units, CapacityKind::Write));
             actions.push(Action {
                 key: table.row_key(key)?,
                 table,
-                returns_item: write.on_failure == ReturnValuesOnConditionCheckFailure::AllOld,
                 modification: modification(write),
             });
         }
         let done = self.transact_write(actions, token).await?;
         if done == Transacted::Before {
             // The service counts a repeated transaction as reads.
-            consumed
+            capacities
                 .iter_mut()
-                .for_each(|consumed| consumed.transaction = Some(false));
+                .for_each(|consumed| consumed.kind = CapacityKind::Read);
         }
-        let mut answer = Answer::begin();
-        answer.consumed_all(request.consumed_capacity, &consumed);
-        Ok(answer.end())
+        let mut out = Vec::new();
+        let answer = BatchWrite {
+            unprocessed: &[],
+            collections: &[],
+            collection_metrics: request.collection_metrics,
+            capacities: &capacities,
+            detail: request.consumed_capacity,
+        };
+        answer.write_transaction(&mut out);
+        Ok(out)
     }
 
     pub(super) async fn transact_get_items(self: &Rc<Self>, request: TransactGetItems) -> Result<Vec<u8>, Error> {
@@ -157,29 +144,21 @@ impl Service {
             .map(|(table, key)| Ok((table.clone(), table.row_key(key)?)));
         let items = self.read_together(rows.collect::<Result<_, Error>>()?).await?;
         preempt::allowed(|| {
-            let (mut consumed, mut projected) = (Vec::new(), Vec::with_capacity(items.len()));
+            let (mut capacities, mut projected) = (Vec::new(), Vec::with_capacity(items.len()));
             for (read, item) in request.reads.iter().zip(items) {
-                let bytes = item.as_ref().map_or(0, size::item_bytes);
-                let units: Units = read_units(bytes, Consistency::Transactional);
-                add(
-                    &mut consumed,
-                    Consumed {
-                        table: read.table.clone(),
-                        units,
-                        transaction: Some(false),
-                    },
-                );
+                let units = read_units(bytes_of(item.as_ref()), Consistency::Transactional);
+                add_consumed(&mut capacities, consumed(&read.table, units, CapacityKind::Read));
                 let item = item.map(|item| project(read.projection.as_ref(), &read.substitutions, item));
                 projected.push(item.transpose()?);
             }
-            let mut answer = Answer::begin();
-            list(answer.member("Responses"), &projected, |out, item| {
-                let mut response = Answer::begin();
-                response.item("Item", item.as_ref());
-                out.extend_from_slice(&response.end());
-            });
-            answer.consumed_all(request.consumed_capacity, &consumed);
-            Ok(answer.end())
+            let mut out = Vec::new();
+            let answer = TransactGet {
+                items: &projected,
+                capacities: &capacities,
+                detail: request.consumed_capacity,
+            };
+            answer.write(&mut out);
+            Ok(out)
         })
     }
 }
