@@ -1,5 +1,6 @@
 //! Plays scenarios for a long time: `./dev sim [--seeds N] [--minutes M | --seconds S] [--first SEED] [--only
-//! node|cluster] [--progress] [--verbose]`. With `--elastic` operators change all clusters while they work. Each seed
+//! node|cluster] [--progress] [--verbose]`. With `--elastic` operators change all clusters while they work; with
+//! `--items` clients use the DynamoDB API in all that have one datacenter. Each seed
 //! is played with one node and with a cluster; `--planted BUG` plants a bug of `stdx::planted` in the clusters, which
 //! should be found. With `--progress` each run prints a line with the sums so far, so that a process that is stopped
 //! has said what it played.
@@ -72,7 +73,7 @@ fn argument(name: &str) -> Option<u64> {
 
 /// Options with a value, and those without.
 const VALUES: [&str; 6] = ["--seeds", "--minutes", "--seconds", "--first", "--only", "--planted"];
-const SWITCHES: [&str; 3] = ["--elastic", "--progress", "--verbose"];
+const SWITCHES: [&str; 4] = ["--elastic", "--items", "--progress", "--verbose"];
 
 /// Refuses an option that is not known: a run that was asked for otherwise would take its time for nothing.
 fn check_options() {
@@ -100,6 +101,7 @@ struct Sum {
     pages_resumed: u64,
     requests: u64,
     errors: u64,
+    on_items: u64,
     schema_changes: u64,
     conditional: u64,
     increments: u64,
@@ -150,15 +152,14 @@ impl Sum {
         }
     }
 
-    fn cluster(&mut self, seed: u64, planted: Option<Bug>, is_elastic: bool) {
-        let scenario = ClusterScenario {
-            planted,
-            ..if is_elastic {
-                ClusterScenario::elastic_of_seed(seed)
-            } else {
-                ClusterScenario::of_seed(seed)
-            }
+    fn cluster(&mut self, seed: u64, planted: Option<Bug>, (is_elastic, has_items): (bool, bool)) {
+        let mut scenario = if is_elastic {
+            ClusterScenario::elastic_of_seed(seed)
+        } else {
+            ClusterScenario::of_seed(seed)
         };
+        scenario.planted = planted;
+        scenario.workload.items |= has_items && scenario.may_have_items();
         match scenario.run(seed) {
             Ok(report) => {
                 let name = format!("seed {seed}, cluster");
@@ -166,6 +167,7 @@ impl Sum {
                 self.disturbed_messages += report.disturbed_messages;
                 self.requests += report.counts.acknowledged + report.counts.reads;
                 self.errors += report.counts.errors;
+                self.on_items += report.counts.on_items;
                 self.schema_changes += report.counts.schema_changes;
                 self.increments += report.counts.increments;
                 self.conditional += report.counts.conditional;
@@ -178,7 +180,12 @@ impl Sum {
                 }
             }
             Err(failure) => {
-                let kind = if is_elastic { "cluster --elastic" } else { "cluster" };
+                let kind = match (is_elastic, has_items) {
+                    (false, false) => "cluster",
+                    (true, false) => "cluster --elastic",
+                    (false, true) => "cluster --items",
+                    (true, true) => "cluster --elastic --items",
+                };
                 self.failed(kind, &format!("{scenario:?}"), &failure);
             }
         }
@@ -219,7 +226,8 @@ fn main() {
         log::set_logger(&Logger).expect("there is no other logger");
         log::set_max_level(log::LevelFilter::Info);
     }
-    let is_elastic = std::env::args().any(|a| a == "--elastic");
+    let has = |switch: &str| std::env::args().any(|a| a == switch);
+    let kinds = (has("--elastic"), has("--items"));
     let start = runtime::now();
     let is_time_left = || start.elapsed() < Duration::from_secs(seconds);
     let mut sum = Sum {
@@ -232,7 +240,7 @@ fn main() {
             sum.node(next);
         }
         if plays("cluster") && is_time_left() {
-            sum.cluster(next, planted, is_elastic);
+            sum.cluster(next, planted, kinds);
         }
         next += 1;
     }
@@ -246,9 +254,9 @@ fn main() {
         sum.requests, sum.errors, sum.schema_changes, sum.disturbed_messages
     );
     println!(
-        "clusters: {} conditional statements and {} serial reads in one order, {} increments of \
-         counters, {} walks by page",
-        sum.conditional, sum.serial_reads, sum.increments, sum.walks
+        "clusters: {} conditional statements and {} serial reads in one order, {} requests for items in one order, \
+         {} increments of counters, {} walks by page",
+        sum.conditional, sum.serial_reads, sum.on_items, sum.increments, sum.walks
     );
     println!(
         "clusters: {} acknowledgements of distinct replicas, {} partitions whose replicas hold the same; faults: {}",

@@ -15,6 +15,7 @@
 pub mod client;
 pub mod cluster;
 mod decode;
+mod http;
 mod machine;
 pub mod model;
 mod reads;

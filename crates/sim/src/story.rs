@@ -115,6 +115,7 @@ impl Story {
             shard_bytes: SHARD_BYTES,
             segment_bytes: vec![SEGMENT_BYTES; nodes],
             limits: Limits::default(),
+            serves_items: false,
         }
     }
 

@@ -14,6 +14,7 @@ mod events;
 mod few_slots;
 mod full_disks;
 mod indexes;
+mod items;
 mod kinds;
 mod moves;
 mod node;

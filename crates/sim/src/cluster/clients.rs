@@ -22,6 +22,7 @@ use super::contents::Inventory;
 use super::counters::Counters;
 use super::history::{Asked, History, Key, Level, Span};
 use super::indexed;
+use super::items::Lists;
 use super::layout::Layout;
 use super::schema_changes::SchemaChanges;
 use super::writes::{Bound, Planned};
@@ -105,6 +106,10 @@ pub struct ClusterCounts {
     pub clocked: u64,
     /// Reads by values answered and checked.
     pub by_value: u64,
+    /// Requests of the DynamoDB API that succeeded.
+    pub on_items: u64,
+    /// Of those, transactions that write.
+    pub transactions: u64,
     /// Indexes created and dropped.
     pub index_changes: u64,
     /// Partitions of which all replicas held the same in the end.
@@ -142,6 +147,7 @@ pub(crate) struct Clients {
     pub(crate) conditional: Conditional,
     pub(crate) counters: Counters,
     pub(crate) clocked: Clocked,
+    pub(crate) lists: Lists,
     /// The ids of statements.
     pub(super) prepared: RefCell<BTreeMap<&'static str, Vec<u8>>>,
     pub(crate) phase: Cell<Phase>,
@@ -210,6 +216,8 @@ pub struct Workload {
     pub mix: Mix,
     /// Tables get and lose secondary indexes, and are read by their values ([`super::indexed`]).
     pub indexes: bool,
+    /// The nodes serve the DynamoDB API, and some of the clients use it ([`super::items`]).
+    pub items: bool,
 }
 
 /// What most requests are: scenarios that aim at one promise ask little else.
@@ -255,6 +263,7 @@ impl Clients {
             conditional: Conditional::default(),
             counters: Counters::default(),
             clocked: Clocked::default(),
+            lists: Lists::default(),
             prepared: RefCell::default(),
             phase: Cell::new(Phase::SetUp),
             faulty: Cell::new(false),
@@ -313,6 +322,10 @@ impl Clients {
             for _ in 0..per_node {
                 let clients = self.clone();
                 drop(runtime::spawn(async move { clients.work(node).await }));
+            }
+            if self.workload.items {
+                let clients = self.clone();
+                drop(runtime::spawn(async move { clients.work_on_items(node).await }));
             }
             let clients = self.clone();
             drop(runtime::spawn(async move { clients.change_schema(node).await }));
@@ -406,6 +419,9 @@ impl Clients {
                 Ok(Answer::Done) => {}
                 other => return Err(format!("{statement}: {other:?}")),
             }
+        }
+        if self.workload.items {
+            self.make_item_tables().await?;
         }
         Ok(())
     }

@@ -62,6 +62,9 @@ impl Clients {
         if self.workload.indexes {
             self.look_by_value(&registers).await?;
         }
+        if self.workload.items {
+            self.look_at_items().await?;
+        }
         self.look_at_counters().await?;
         self.look_at_clocks().await?;
         self.look_at_conditional_statements().await?;

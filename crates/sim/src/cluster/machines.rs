@@ -15,6 +15,7 @@ use runtime::sim::{CrashKind, NodeId, Simulation};
 use topology::Replaced;
 
 use super::contents::Inventory;
+use super::items::API_PORT;
 use crate::machine::{Durability, Setup, Start, live, node_config};
 
 const CQL_PORT: u16 = 9042;
@@ -43,6 +44,8 @@ pub struct ClusterSetup {
     pub segment_bytes: Vec<u64>,
     /// The limits of connections between nodes.
     pub limits: Limits,
+    /// Whether they serve the DynamoDB API.
+    pub serves_items: bool,
 }
 
 /// Memory of a shard that has enough for what clients do: so little that it flushes by itself.
@@ -233,6 +236,8 @@ impl Cluster {
             config.location.datacenter.clone_from(&datacenter);
             config.location.rack.clone_from(&rack);
             config.replaces = replaces;
+            config.dynamodb.address = address.ip();
+            config.dynamodb.port = setup.serves_items.then_some(API_PORT);
             config.hints.allowed.is_enabled = setup.hints;
             config.ring_cleanup_delay = setup.ring_cleanup_delay;
             // Options are of each node: what one takes for late another one may still send.

@@ -25,6 +25,7 @@ mod distinct;
 mod faults;
 pub mod history;
 mod indexed;
+mod items;
 mod last_look;
 mod layout;
 mod listed;

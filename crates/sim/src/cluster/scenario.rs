@@ -63,6 +63,8 @@ const WRITE_TIMEOUTS: [Duration; 3] = [Duration::from_secs(2), Duration::from_se
 const OUTAGE_GRACE: u32 = 20;
 /// How many delays of cleanups there are: none, five seconds, ten.
 const RING_CLEANUP_DELAYS: u64 = 3;
+/// The first seed whose clients may use the DynamoDB API.
+const FIRST_WITH_ITEMS: u64 = 6_000_000;
 /// The first seed whose tables have secondary indexes.
 const FIRST_WITH_INDEXES: u64 = 1000;
 /// Between two looks at it.
@@ -227,6 +229,7 @@ impl ClusterScenario {
         scenario.workload.truncates_with_traffic = on();
         scenario.workload.is_hot = on() && on();
         scenario.workload.indexes = Self::has_indexes(seed);
+        scenario.workload.items = scenario.may_have_items() && Self::has_items(seed);
         if scenario.nodes() <= 3 && chance.once_in(6) {
             scenario.few_slots = Some(FewSlots::USUAL);
         }
@@ -315,6 +318,18 @@ impl ClusterScenario {
     /// Seeds below this one name failures from before there were indexes.
     fn has_indexes(seed: u64) -> bool {
         seed >= FIRST_WITH_INDEXES && Chance::new(seed ^ 0x001d_de5e).once_in(2)
+    }
+
+    /// Whether clients may use the DynamoDB API: its conditional writes are ordered in one datacenter, so all clients
+    /// must be there, and its tables have the copies that they were created with.
+    #[must_use]
+    pub fn may_have_items(&self) -> bool {
+        self.datacenters.len() == 1 && !self.faults.replications
+    }
+
+    /// Seeds below the first one name failures from before there was the API.
+    fn has_items(seed: u64) -> bool {
+        seed >= FIRST_WITH_ITEMS && Chance::new(seed ^ 0x0d1a_a0db).once_in(3)
     }
 
     /// The scenario that a seed chose when there were fewer faults: such seeds name failures that were found then.
@@ -461,6 +476,7 @@ impl ClusterScenario {
             durability: self.durability,
             seeds,
             shard_bytes: self.shard_bytes,
+            serves_items: self.workload.items,
         };
         let mut cluster = Cluster::new(seed, &setup);
         cluster.set_spares(elastic.spares);
@@ -695,7 +711,11 @@ impl Run<'_> {
             self.run_for(BALANCE_LOOK)?;
             let nodes = self.clients.members();
             let nodes: BTreeSet<_> = nodes.into_iter().map(|node| self.cluster.address(node)).collect();
-            match self.clients.inventory.check_placement(&nodes) {
+            match self
+                .clients
+                .inventory
+                .check_placement(&nodes, !self.scenario.workload.items)
+            {
                 Ok(()) => return Ok(()),
                 Err(why) if self.cluster.sim.now() >= end => {
                     return Err(format!("{BALANCE_WAIT_MAX:?} after the last fault {why}"));
