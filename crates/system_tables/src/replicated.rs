@@ -1,10 +1,11 @@
-//! The replicated system tables, as Apache Cassandra 4.1 defines them.
+//! The replicated system tables, as Apache Cassandra 4.1 defines them, and those of our own.
 
 use crate::definition::{Group, Options};
 
 /// The tables by keyspace and options.
 pub(crate) const TABLES: &[Group] = &[
     ("system_auth", QUARTER_OF_GRACE, SYSTEM_AUTH),
+    ("system_auth", QUARTER_OF_GRACE, DYNAMODB_KEYS),
     ("system_distributed", Options::USUAL, SYSTEM_DISTRIBUTED),
     ("system_distributed", HISTORY, REPAIR_HISTORIES),
     ("system_traces", Options::NO_GRACE, SYSTEM_TRACES),
@@ -46,6 +47,10 @@ const SYSTEM_AUTH: &[&str] = &[
     "role_permissions (role text, resource text, permissions set<text>, PRIMARY KEY (role, resource))",
     "roles (role text PRIMARY KEY, can_login boolean, is_superuser boolean, salted_hash text, member_of set<text>)",
 ];
+
+/// Of our own: the access keys of the DynamoDB API (`dynamodb_engine::access_keys`).
+const DYNAMODB_KEYS: &[&str] =
+    &["dynamodb_keys (access_key text PRIMARY KEY, created timestamp, secret text, status text)"];
 
 const SYSTEM_DISTRIBUTED: &[&str] = &[
     "partition_denylist (ks_name text, table_name text, key blob, PRIMARY KEY ((ks_name, table_name), key))",
