@@ -8,6 +8,7 @@
 //!
 //! docs/dev/dynamodb.md is the design.
 
+pub mod access_keys;
 pub mod definitions;
 pub mod expiry;
 pub mod lock;
