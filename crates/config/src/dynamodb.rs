@@ -22,6 +22,8 @@ pub struct DynamoDb {
     pub tls: Option<TlsFiles>,
     /// Whether each operation must be signed.
     pub enforces_authorization: bool,
+    /// Whether operations without a valid signature are logged and counted.
+    pub warns_authorization: bool,
     /// How writes of tables that do not choose it themselves are isolated.
     pub write_isolation: WriteIsolation,
     /// How many items one BatchWriteItem may have.
@@ -117,6 +119,7 @@ pub(super) fn resolve(options: &mut Options<'_>, network: &network::Network) -> 
         https_port,
         tls,
         enforces_authorization: cluster::switch(options, "alternator_enforce_authorization", false),
+        warns_authorization: cluster::switch(options, "alternator_warn_authorization", false),
         write_isolation: isolation.unwrap_or(WriteIsolation::AlwaysLwt),
         batch_write_items_max: number(
             options,

@@ -329,6 +329,8 @@ pub(super) const TABLE: &[Row] = &[
         "Whether clients of that port must show a certificate", &[]),
     row("alternator_enforce_authorization", Network, Switch, Is("false"), Hangup,
         "Whether each operation of the DynamoDB API must be signed with the secret of a known access key", &[]),
+    row("alternator_warn_authorization", Network, Switch, Is("false"), Hangup,
+        "Whether operations of the DynamoDB API that are not so signed are logged and counted; they are executed unless alternator_enforce_authorization refuses them", &[]),
     row("alternator_write_isolation", Network, Name, Is("always_use_lwt"), Restart,
         "How writes of the DynamoDB API to one item are isolated, for tables without a tag for it: always_use_lwt (or always), only_rmw_uses_lwt, forbid_rmw (or forbid), unsafe_rmw (or unsafe)", &[]),
     row("alternator_max_items_in_batch_write", Network, Number, Is("100"), Restart,

@@ -17,7 +17,6 @@ use crate::answer::{Answer, Style};
 use crate::encoding::BODY_BYTES_MAX;
 use crate::operation::{Asked, Call, Received};
 use crate::route::{Route, route};
-use crate::sigv4::Claim;
 use crate::{Port, Refusal, Server};
 
 /// The longest request line with its headers.
@@ -281,14 +280,9 @@ impl Connection {
     }
 
     fn call(&self, operation: String, request: &Request<'_>) -> Result<Call, Refusal> {
-        let claim = if self.server.settings().enforces_authorization {
-            let now_s = runtime::wall_clock_us().div_euclid(1_000_000);
-            let claim = Claim::read(&request.head, now_s);
-            Some(claim.inspect_err(|_| increment(&self.server.counts.authentication_failures))?)
-        } else {
-            None
-        };
-        Call::of(operation, request, claim)
+        let settings = self.server.settings();
+        let claim = self.claim(&request.head, &settings)?;
+        Call::of(operation, request, (claim, settings))
     }
 
     /// Waits for the memory of a request.

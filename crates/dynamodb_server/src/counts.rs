@@ -45,6 +45,12 @@ pub struct Counts {
     pub requests: Cell<u64>,
     /// Requests that were refused because of their signature.
     pub authentication_failures: Cell<u64>,
+    /// Operations without a valid signature that ran, where that is counted.
+    pub authentication_warnings: Cell<u64>,
+    /// Access keys that were looked up in the table: the others were in memory.
+    pub access_key_lookups: Cell<u64>,
+    /// Of these lookups, those that failed.
+    pub access_key_lookup_failures: Cell<u64>,
     /// Answers with a status of 400 to 499.
     pub client_errors: Cell<u64>,
     /// Answers with a status of 500 and more.

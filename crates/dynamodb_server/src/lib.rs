@@ -10,14 +10,17 @@
 //!   POST.
 //! - A request has memory before its body is copied or decompressed. Until then it is in the read buffer, and its
 //!   connection is not read.
-//! - With [`Settings::enforces_authorization`], no operation runs whose signature was not verified.
+//! - With [`Settings::enforces_authorization`], no operation runs whose signature was not verified. If the secrets
+//!   cannot be read, it is answered with 503.
 //! - No loop over a client's bytes is longer than a slice: hashes, checksums and compression have preemption points and
 //!   run in a preemptible task.
 //!
 //! Sources: the DynamoDB API Reference and its developer guide (programming with the low-level API, error handling),
 //! and AWS Signature Version 4 (`sigv4.rs`).
 
+mod access_keys;
 mod answer;
+mod authorization;
 mod connection;
 mod counts;
 mod encoding;
@@ -29,6 +32,7 @@ mod route;
 pub mod sigv4;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -36,7 +40,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use front::{Accepted, Door, Endpoints, Front, Principal, Tls};
+use logging::LineLimit;
 use runtime::Instant;
+
+use access_keys::AccessKeys;
 
 pub use counts::{Counts, OPERATIONS};
 pub use encoding::BODY_BYTES_MAX;
@@ -74,7 +81,7 @@ pub trait Api {
 }
 
 /// What is known of an access key.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     /// The secret key that belongs to it.
     Known(String),
@@ -84,10 +91,29 @@ pub enum Secret {
     Expired,
 }
 
-/// The secrets of access keys. Lives on each shard.
+impl fmt::Debug for Secret {
+    /// Without the secret: it must not be in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Known(_) => "Known",
+            Self::Unknown => "Unknown",
+            Self::Expired => "Expired",
+        })
+    }
+}
+
+/// The secrets cannot be read now; the text is for the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SecretsUnavailable(pub String);
+
+/// The secrets of access keys. Lives on each shard. The server keeps each answer for some seconds.
 pub trait Secrets {
-    /// The secret of an access key.
-    fn secret(&self, access_key: &str) -> Pin<Box<dyn Future<Output = Secret>>>;
+    /// The secret of an access key. The implementation keeps the deadline.
+    fn secret(
+        &self,
+        access_key: &str,
+        deadline: Instant,
+    ) -> Pin<Box<dyn Future<Output = Result<Secret, SecretsUnavailable>>>>;
 }
 
 /// The nodes of the cluster, for clients that spread their requests. Lives on each shard.
@@ -102,6 +128,9 @@ pub trait Nodes {
 pub struct Settings {
     /// Whether each operation must be signed with the secret of a known access key.
     pub enforces_authorization: bool,
+    /// Whether operations without a valid signature are logged and counted. They run unless the setting above refuses
+    /// them.
+    pub warns_authorization: bool,
     /// How long an operation may take.
     pub timeout: Duration,
     /// Answers of so many bytes and more are compressed for clients that accept that; None: none is.
@@ -120,6 +149,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             enforces_authorization: false,
+            warns_authorization: false,
             timeout: Duration::from_secs(10),
             compression_bytes_min: Some(4 << 10),
             compression_level: 1,
@@ -144,6 +174,9 @@ pub struct Parts {
 pub struct Server {
     pub(crate) front: Rc<Front>,
     pub(crate) parts: Parts,
+    pub(crate) access_keys: AccessKeys,
+    /// Lines on operations without a valid signature.
+    pub(crate) unauthorized_lines: LineLimit,
     settings: RefCell<Rc<Settings>>,
     tls: RefCell<Option<Tls>>,
     pub(crate) counts: Counts,
@@ -162,7 +195,9 @@ impl Server {
     pub fn new(front: Rc<Front>, parts: Parts, settings: Settings) -> Rc<Self> {
         Rc::new(Self {
             front,
+            access_keys: AccessKeys::new(parts.secrets.clone()),
             parts,
+            unauthorized_lines: authorization::lines(),
             settings: RefCell::new(Rc::new(settings)),
             tls: RefCell::new(None),
             counts: Counts::default(),

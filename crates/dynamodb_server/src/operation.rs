@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use front::{Permissions, Principal, RunningRequest, RunningTask, SlowRequest, increment};
+use front::{Principal, RunningRequest, RunningTask, SlowRequest};
 use http::{Head, Progress, Request, RequestReader};
 use runtime::{Instant, Permit};
 use stdx::preempt;
@@ -11,8 +11,8 @@ use stdx::preempt;
 use crate::answer::{Answer, Style};
 use crate::connection::{Connection, LIMITS};
 use crate::encoding::{self, Coding};
-use crate::sigv4::{self, Claim};
-use crate::{ApiRequest, Refusal, Secret};
+use crate::sigv4::Claim;
+use crate::{ApiRequest, Refusal, Settings};
 
 /// Of the body of a request, so many bytes are kept for lists of what runs and what was slow.
 const TEXT_BYTES_MAX: usize = 500;
@@ -72,14 +72,20 @@ pub(crate) struct Call {
     coding: Option<Coding>,
     /// Bytes of the body once it is decompressed, at most.
     decompressed_bytes: usize,
-    /// Its signature, where operations must be signed.
+    /// Its signature, if that is checked.
     claim: Option<Claim>,
+    /// Those of the moment when it was read.
+    settings: Rc<Settings>,
     came: Instant,
 }
 
 impl Call {
     /// Checks what can be checked before the request has memory.
-    pub(crate) fn of(operation: String, request: &Request<'_>, claim: Option<Claim>) -> Result<Self, Refusal> {
+    pub(crate) fn of(
+        operation: String,
+        request: &Request<'_>,
+        (claim, settings): (Option<Claim>, Rc<Settings>),
+    ) -> Result<Self, Refusal> {
         let head: &Head<'_> = &request.head;
         let coding = encoding::of_request(head)?;
         let decompressed_bytes = match coding {
@@ -96,6 +102,7 @@ impl Call {
             coding,
             decompressed_bytes,
             claim,
+            settings,
             came: runtime::now(),
         })
     }
@@ -139,12 +146,10 @@ impl Connection {
     }
 
     async fn execute(&self, call: Call, body: Vec<u8>) -> Result<Answer, Refusal> {
-        let settings = self.server.settings();
+        let deadline = call.came + call.settings.timeout;
         let principal = match &call.claim {
             None => Principal::anonymous(),
-            Some(claim) => self.authenticate(claim, &body).await.inspect_err(|_| {
-                increment(&self.server.counts.authentication_failures);
-            })?,
+            Some(claim) => self.authorize(claim, &body, (&call.settings, deadline)).await?,
         };
         let body = match call.coding {
             None => body,
@@ -155,23 +160,10 @@ impl Connection {
             body,
             principal,
             client: self.session.peer,
-            deadline: call.came + settings.timeout,
+            deadline,
         };
         let answer = self.server.parts.api.execute(request).await;
         Ok(Answer::json(answer.status, answer.body))
-    }
-
-    /// The user whose key signed a request.
-    async fn authenticate(&self, claim: &Claim, body: &[u8]) -> Result<Principal, Refusal> {
-        match self.server.parts.secrets.secret(&claim.access_key).await {
-            Secret::Unknown => Err(sigv4::unrecognized()),
-            Secret::Expired => Err(sigv4::expired()),
-            Secret::Known(secret) => {
-                let hash = preempt::allowed(|| sigv4::hash_body(body));
-                claim.verify(&secret, &hash)?;
-                Ok(Principal::new(&claim.access_key, Permissions::ALL))
-            }
-        }
     }
 
     /// Hands an answer to the outbox.

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! [`Claim::read`] checks everything that needs no secret, in the order in which the service does, and
-//! [`Claim::verify`] the signature. Neither reads a clock or does I/O. The texts of errors are the service's.
+//! [`Claim::verify`] the signature. Neither reads a clock or does I/O. The texts of errors are the service's. A
+//! [`SigningKey`] is valid for a day and a region, so it can be kept for the next requests of the same client.
 
 use http::Head;
 use ring::digest::{self, SHA256};
@@ -47,6 +48,13 @@ pub struct Claim {
     signature: Vec<u8>,
     /// The canonical request without the hash of the body.
     canonical: String,
+}
+
+/// The key with which the requests of a day and a region are signed: it follows from the secret.
+pub struct SigningKey {
+    date: String,
+    region: String,
+    key: hmac::Key,
 }
 
 /// The parts of a signature as they were sent.
@@ -148,14 +156,39 @@ impl Claim {
     /// # Errors
     /// When the request was signed with another secret, or changed since.
     pub fn verify(&self, secret: &str, body: &BodyHash) -> Result<(), Refusal> {
-        let (canonical, to_sign) = self.signed_texts(body);
+        self.verify_with(&self.signing_key(secret), body)
+    }
+
+    /// The key that signs the requests of this day and region.
+    #[must_use]
+    pub fn signing_key(&self, secret: &str) -> SigningKey {
         let mut key = format!("AWS4{secret}").into_bytes();
         for part in [self.date.as_str(), &self.region, SERVICE, TERMINATOR] {
             let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), part.as_bytes());
             key = derived.as_ref().to_vec();
         }
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        hmac::verify(&key, to_sign.as_bytes(), &self.signature).map_err(|_| {
+        SigningKey {
+            date: self.date.clone(),
+            region: self.region.clone(),
+            key: hmac::Key::new(hmac::HMAC_SHA256, &key),
+        }
+    }
+
+    /// Whether a key is of the day and the region of this request.
+    #[must_use]
+    pub fn is_signed_by(&self, key: &SigningKey) -> bool {
+        key.date == self.date && key.region == self.region
+    }
+
+    /// Checks the signature, in constant time, with a key of its day and region and the hash of the body as it was
+    /// sent.
+    ///
+    /// # Errors
+    /// As [`Claim::verify`].
+    pub fn verify_with(&self, key: &SigningKey, body: &BodyHash) -> Result<(), Refusal> {
+        debug_assert!(self.is_signed_by(key), "the key is of another day or region");
+        let (canonical, to_sign) = self.signed_texts(body);
+        hmac::verify(&key.key, to_sign.as_bytes(), &self.signature).map_err(|_| {
             mismatch(&format!(
                 "\n\nThe Canonical String for this request should have been\n'{canonical}'\n\nThe String-to-Sign should have been\n'{to_sign}'\n"
             ))

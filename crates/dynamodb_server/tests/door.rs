@@ -1,6 +1,7 @@
 //! Clients of the front door on a simulated shard: what they send, and what they get.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -8,15 +9,21 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use dynamodb_server::{Api, ApiAnswer, ApiRequest, Nodes, Parts, Secret, Secrets, Server, Settings};
+use dynamodb_server::{
+    Api, ApiAnswer, ApiRequest, Nodes, Parts, Secret, Secrets, SecretsUnavailable, Server, Settings,
+};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use front::{ClientMemory, Endpoints, Front, Listeners, NodeState, Options};
+use runtime::Instant;
 use runtime::net::TcpStream;
 use runtime::sim::Simulation;
 
 const PORT: u16 = 8000;
+const EXAMPLE: &str = "AKIDEXAMPLE";
+/// From the time of the simulation to that of the signed requests.
+const SIGNED_SKEW_US: i64 = (1_709_251_198 - 1_767_225_600) * 1_000_000;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Answers with what it was asked. `Sleep` takes two seconds, `Zeros` answers with as many bytes as the body says.
@@ -44,16 +51,60 @@ impl Api for Echo {
     }
 }
 
-struct OneKey;
+/// A table of keys; a read takes some time, and may fail.
+#[derive(Default)]
+struct Keys {
+    secrets: RefCell<HashMap<String, Secret>>,
+    time: Cell<Duration>,
+    fails: Cell<bool>,
+    /// The keys that were read.
+    reads: RefCell<Vec<String>>,
+}
 
-impl Secrets for OneKey {
-    fn secret(&self, access_key: &str) -> Pin<Box<dyn Future<Output = Secret>>> {
-        let secret = match access_key {
-            "AKIDEXAMPLE" => Secret::Known("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_owned()),
-            "cassandra" => Secret::Expired,
-            _ => Secret::Unknown,
-        };
-        Box::pin(async { secret })
+impl Keys {
+    fn with_examples() -> Rc<Self> {
+        let keys = Self::default();
+        keys.make_example();
+        keys.secrets
+            .borrow_mut()
+            .insert("cassandra".to_owned(), Secret::Expired);
+        Rc::new(keys)
+    }
+
+    fn make_example(&self) {
+        let secret = Secret::Known("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_owned());
+        self.secrets.borrow_mut().insert(EXAMPLE.to_owned(), secret);
+    }
+
+    /// How often a key was read.
+    fn reads_of(&self, access_key: &str) -> usize {
+        self.reads.borrow().iter().filter(|read| *read == access_key).count()
+    }
+}
+
+struct Table(Rc<Keys>);
+
+impl Secrets for Table {
+    fn secret(
+        &self,
+        access_key: &str,
+        deadline: Instant,
+    ) -> Pin<Box<dyn Future<Output = Result<Secret, SecretsUnavailable>>>> {
+        let keys = self.0.clone();
+        keys.reads.borrow_mut().push(access_key.to_owned());
+        let secret = keys
+            .secrets
+            .borrow()
+            .get(access_key)
+            .cloned()
+            .unwrap_or(Secret::Unknown);
+        Box::pin(async move {
+            let read = runtime::timeout_at(deadline, runtime::sleep(keys.time.get())).await;
+            if read.is_err() || keys.fails.get() {
+                return Err(SecretsUnavailable("no replica answers".to_owned()));
+            }
+            Ok(secret)
+        })
     }
 }
 
@@ -74,6 +125,7 @@ struct Shard {
     front: Rc<Front>,
     server: Rc<Server>,
     echo: Echo,
+    keys: Rc<Keys>,
     address: SocketAddr,
 }
 
@@ -90,6 +142,21 @@ impl Shard {
         client.send(request).await;
         client.answers().await
     }
+
+    /// The status and the type of the error of so many answers, without waiting for more.
+    async fn first_kinds(&self, request: &[u8], count: usize) -> Vec<String> {
+        let mut client = self.connect().await;
+        client.send(request).await;
+        let mut kinds = Vec::new();
+        for _ in 0..count {
+            kinds.push(client.answer(30 * SECOND).await.expect("it is answered").kind());
+        }
+        kinds
+    }
+
+    async fn kind(&self, request: &[u8]) -> String {
+        self.first_kinds(request, 1).await.remove(0)
+    }
 }
 
 struct Client(TcpStream, Vec<u8>);
@@ -102,6 +169,14 @@ struct Answer {
 }
 
 impl Answer {
+    /// The status, and the type of the error.
+    fn kind(&self) -> String {
+        let text = self.text();
+        let kind = text.split_once('#').map_or("", |(_, rest)| rest);
+        let kind = kind.split('"').next().unwrap_or_default();
+        format!("{} {kind}", self.status()).trim_end().to_owned()
+    }
+
     fn status(&self) -> u16 {
         self.head[9..12].parse().expect("a status")
     }
@@ -158,8 +233,14 @@ impl Client {
 }
 
 fn on_shard(test: impl AsyncFn(Shard) + Copy + 'static) {
+    on_shard_at(0, test);
+}
+
+/// Runs a test where the wall clock is ahead.
+fn on_shard_at(skew_us: i64, test: impl AsyncFn(Shard) + Copy + 'static) {
     let mut sim = Simulation::new(1);
     let node = sim.add_node(1);
+    sim.set_clock_skew_us(node, skew_us);
     let address = SocketAddr::new(sim.address(node), PORT);
     sim.start(node, move |_| {
         Box::pin(async move {
@@ -172,9 +253,10 @@ fn on_shard(test: impl AsyncFn(Shard) + Copy + 'static) {
             };
             let front = Front::new(NodeState::new(1), options);
             let echo = Echo::default();
+            let keys = Keys::with_examples();
             let parts = Parts {
                 api: Rc::new(echo.clone()),
-                secrets: Rc::new(OneKey),
+                secrets: Rc::new(Table(keys.clone())),
                 nodes: Rc::new(ThreeNodes),
             };
             let server = Server::new(front.clone(), parts, Settings::default());
@@ -184,6 +266,7 @@ fn on_shard(test: impl AsyncFn(Shard) + Copy + 'static) {
                 front,
                 server,
                 echo,
+                keys,
                 address,
             })
             .await;
@@ -513,27 +596,197 @@ fn pages_beside_the_operations() {
     });
 }
 
+/// A request that botocore has signed: by [`EXAMPLE`], by a key that has expired, and by one that is not known.
+fn signed(number: usize) -> Vec<u8> {
+    let line = include_str!("sigv4_vectors.txt").lines().nth(number);
+    testkit::from_hex(line.and_then(|line| line.rsplit(' ').next()).expect("the request"))
+}
+
+/// A request with a part of it replaced.
+fn changed(request: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let text = String::from_utf8(request.to_vec()).expect("it is text");
+    assert!(text.contains(from), "{from} is not in the request");
+    text.replace(from, to).into_bytes()
+}
+
+fn enforcing() -> Settings {
+    Settings {
+        enforces_authorization: true,
+        ..Settings::default()
+    }
+}
+
+fn warning() -> Settings {
+    Settings {
+        warns_authorization: true,
+        ..Settings::default()
+    }
+}
+
 #[test]
 fn operations_are_signed_where_that_is_enforced() {
-    on_shard(async |shard| {
-        shard.server.set_settings(Settings {
-            enforces_authorization: true,
-            ..Settings::default()
-        });
-        let kind = |answers: &[Answer]| {
-            let text = answers[0].text();
-            let from = text.find('#').map_or(0, |at| at + 1);
-            text[from..].split('"').next().unwrap_or_default().to_owned()
-        };
-        let unsigned = shard.ask(&post("GetItem", "", b"{}")).await;
-        assert_eq!(kind(&unsigned), "MissingAuthenticationTokenException");
-        // The clock of the simulation is not that of the signed requests.
-        let lines: Vec<&str> = include_str!("sigv4_vectors.txt").lines().collect();
-        let request = |line: &str| testkit::from_hex(line.rsplit(' ').next().expect("the request"));
-        assert_eq!(kind(&shard.ask(&request(lines[0])).await), "InvalidSignatureException");
-        assert_eq!(shard.server.counts().authentication_failures.get(), 2);
+    on_shard_at(SIGNED_SKEW_US, async |shard| {
+        shard.server.set_settings(enforcing());
+        let refused = [
+            (post("GetItem", "", b"{}"), "MissingAuthenticationTokenException"),
+            (
+                changed(&signed(0), "\r\n\r\n{}", "\r\n\r\n[]"),
+                "InvalidSignatureException",
+            ),
+            (
+                changed(&signed(0), "20240229T235958Z", "20240229T233958Z"),
+                "InvalidSignatureException",
+            ),
+            (changed(&signed(0), "/us-east-1/", "/"), "IncompleteSignatureException"),
+            (signed(1), "ExpiredTokenException"),
+            (signed(2), "UnrecognizedClientException"),
+            (changed(&signed(0), EXAMPLE, ""), "UnrecognizedClientException"),
+            (
+                changed(&signed(0), EXAMPLE, &"A".repeat(200)),
+                "UnrecognizedClientException",
+            ),
+        ];
+        for (request, kind) in &refused {
+            let expected = format!("400 {kind}");
+            let text = String::from_utf8_lossy(request);
+            assert_eq!(shard.kind(request).await, expected, "{text}");
+        }
+        assert_eq!(
+            shard.server.counts().authentication_failures.get(),
+            refused.len() as u64
+        );
         assert_eq!(shard.echo.0.borrow().len(), 0, "an operation ran");
+        assert_eq!(shard.kind(&signed(0)).await, "200");
         // Pages need no signature.
         assert_eq!(shard.ask(b"GET / HTTP/1.0\r\n\r\n").await[0].status(), 200);
+        assert_eq!(shard.keys.reads_of(""), 0, "what is no name of a key was looked up");
+    });
+}
+
+#[test]
+fn a_key_is_read_once_in_ten_seconds_and_one_that_does_not_exist_once_in_two() {
+    on_shard_at(SIGNED_SKEW_US, async |shard| {
+        shard.server.set_settings(enforcing());
+        for _ in 0..5 {
+            assert_eq!(shard.kind(&signed(0)).await, "200");
+        }
+        shard.keys.secrets.borrow_mut().remove(EXAMPLE);
+        runtime::sleep(9 * SECOND).await;
+        assert_eq!(shard.kind(&signed(0)).await, "200", "it is still remembered");
+        assert_eq!(shard.keys.reads_of(EXAMPLE), 1);
+        runtime::sleep(2 * SECOND).await;
+        for _ in 0..5 {
+            assert_eq!(shard.kind(&signed(0)).await, "400 UnrecognizedClientException");
+        }
+        assert_eq!(shard.keys.reads_of(EXAMPLE), 2);
+        shard.keys.make_example();
+        runtime::sleep(3 * SECOND).await;
+        assert_eq!(shard.kind(&signed(0)).await, "200");
+        assert_eq!(shard.keys.reads_of(EXAMPLE), 3);
+        assert_eq!(shard.server.counts().access_key_lookups.get(), 3);
+    });
+}
+
+#[test]
+fn names_that_are_no_keys_do_not_displace_keys_and_are_not_all_remembered() {
+    on_shard_at(SIGNED_SKEW_US, async |shard| {
+        shard.server.set_settings(enforcing());
+        assert_eq!(shard.kind(&signed(0)).await, "200");
+        let guess = |number: u32| changed(&signed(0), EXAMPLE, &format!("GUESS{number}"));
+        for from in (0..6000).step_by(500) {
+            let guesses: Vec<u8> = (from..from + 500).flat_map(guess).collect();
+            assert_eq!(shard.first_kinds(&guesses, 500).await.len(), 500);
+        }
+        assert_eq!(shard.kind(&signed(0)).await, "200");
+        assert_eq!(shard.keys.reads_of(EXAMPLE), 1);
+        // The newest is remembered, the oldest is not.
+        shard.first_kinds(&[guess(5999), guess(0)].concat(), 2).await;
+        assert_eq!(
+            (shard.keys.reads_of("GUESS5999"), shard.keys.reads_of("GUESS0")),
+            (1, 2)
+        );
+    });
+}
+
+#[test]
+fn requests_that_need_a_key_at_the_same_time_share_one_read() {
+    on_shard_at(SIGNED_SKEW_US, async |shard| {
+        shard.server.set_settings(enforcing());
+        shard.keys.time.set(SECOND);
+        for (fails, expected, reads) in [(true, "503 ServiceUnavailableException", 1), (false, "200", 2)] {
+            shard.keys.fails.set(fails);
+            let mut clients = Vec::new();
+            for _ in 0..3 {
+                let mut client = shard.connect().await;
+                client.send(&signed(0)).await;
+                clients.push(client);
+            }
+            for mut client in clients {
+                let answer = client.answer(5 * SECOND).await.expect("it is answered");
+                assert_eq!(answer.kind(), expected);
+            }
+            assert_eq!(shard.keys.reads_of(EXAMPLE), reads);
+        }
+        let counts = shard.server.counts();
+        assert_eq!(counts.authentication_failures.get(), 0, "their signatures are right");
+        assert_eq!(
+            (counts.server_errors.get(), counts.access_key_lookup_failures.get()),
+            (3, 1)
+        );
+    });
+}
+
+#[test]
+fn keys_that_cannot_be_read_in_time_are_an_error_of_the_server() {
+    on_shard_at(SIGNED_SKEW_US, async |shard| {
+        shard.server.set_settings(enforcing());
+        shard.keys.time.set(60 * SECOND);
+        let began = runtime::now();
+        assert_eq!(shard.kind(&signed(0)).await, "503 ServiceUnavailableException");
+        assert!(
+            began.elapsed() <= 11 * SECOND,
+            "it waited longer than the operation may take"
+        );
+        assert_eq!(shard.echo.0.borrow().len(), 0, "an operation ran");
+    });
+}
+
+#[test]
+fn operations_that_are_not_signed_run_and_are_counted_where_the_node_only_warns() {
+    on_shard_at(SIGNED_SKEW_US, async |shard| {
+        shard.server.set_settings(warning());
+        let unsigned = post("GetItem", "", b"{}");
+        let wrong = changed(&signed(0), "\r\n\r\n{}", "\r\n\r\n[]");
+        for request in [&unsigned, &wrong, &signed(2), &signed(0)] {
+            assert_eq!(shard.kind(request).await, "200");
+        }
+        let counts = shard.server.counts();
+        assert_eq!(
+            (
+                counts.authentication_warnings.get(),
+                counts.authentication_failures.get()
+            ),
+            (3, 0)
+        );
+        // Keys that cannot be read do not delay operations by more than a second.
+        shard.keys.time.set(60 * SECOND);
+        runtime::sleep(20 * SECOND).await;
+        let began = runtime::now();
+        assert_eq!(shard.kind(&signed(0)).await, "200");
+        assert!(began.elapsed() < 2 * SECOND);
+        assert_eq!(counts.authentication_warnings.get(), 4);
+        // Both options: refused, and logged.
+        shard.server.set_settings(Settings {
+            warns_authorization: true,
+            ..enforcing()
+        });
+        assert_eq!(shard.kind(&unsigned).await, "400 MissingAuthenticationTokenException");
+        assert_eq!(
+            (
+                counts.authentication_warnings.get(),
+                counts.authentication_failures.get()
+            ),
+            (4, 1)
+        );
     });
 }

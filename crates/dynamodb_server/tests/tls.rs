@@ -9,8 +9,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dynamodb_server::{Api, ApiAnswer, ApiRequest, Nodes, Parts, Secret, Secrets, Server, Settings};
+use dynamodb_server::{
+    Api, ApiAnswer, ApiRequest, Nodes, Parts, Secret, Secrets, SecretsUnavailable, Server, Settings,
+};
 use front::{ClientMemory, Endpoints, Front, Listeners, NodeState, Options, Tls, TlsFiles};
+use runtime::Instant;
 use runtime::net::TcpStream;
 use runtime::sim::Simulation;
 use rustls::pki_types::ServerName;
@@ -28,8 +31,8 @@ impl Api for Mirror {
 }
 
 impl Secrets for Mirror {
-    fn secret(&self, _: &str) -> Pin<Box<dyn Future<Output = Secret>>> {
-        Box::pin(ready(Secret::Unknown))
+    fn secret(&self, _: &str, _: Instant) -> Pin<Box<dyn Future<Output = Result<Secret, SecretsUnavailable>>>> {
+        Box::pin(ready(Ok(Secret::Unknown)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The DynamoDB API of a shard: its ports, and what the front door needs of the node.
 
-use std::future::{Future, ready};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -10,10 +10,13 @@ use std::time::Duration;
 use config::{Config, WriteIsolation};
 use dynamodb_engine::Service;
 use dynamodb_engine::table::ItemTable;
-use dynamodb_server::{Api, ApiAnswer, ApiRequest, Nodes, Parts, Port, Secret, Secrets, Server, Settings};
+use dynamodb_server::{
+    Api, ApiAnswer, ApiRequest, Nodes, Parts, Port, Secret, Secrets, SecretsUnavailable, Server, Settings,
+};
 use front::{Endpoints, Front, Listeners, Tls, TlsFiles};
 
 use query::Engine;
+use runtime::Instant;
 use types::Token;
 
 use crate::start::Shared;
@@ -80,7 +83,7 @@ pub(crate) async fn open(
     drop(runtime::spawn_in(group, sweep(service.clone())));
     let parts = Parts {
         api: Rc::new(Operations(service)),
-        secrets: Rc::new(NoKeys),
+        secrets: Rc::new(StoredKeys(engine.clone())),
         nodes: Rc::new(Members(shared.clone())),
     };
     let server = Server::new(front.clone(), parts, settings(&shared.config));
@@ -117,6 +120,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
     let options = &config.dynamodb;
     Settings {
         enforces_authorization: options.enforces_authorization,
+        warns_authorization: options.warns_authorization,
         timeout: options.timeout,
         compression_bytes_min: options.compression_bytes_min,
         compression_level: options.compression_level,
@@ -242,12 +246,25 @@ fn operations_settings(config: &Config) -> dynamodb_engine::Settings {
     }
 }
 
-/// The secrets of access keys as long as there are no roles: none is known.
-struct NoKeys;
+/// The secrets of access keys: those of `system_auth.dynamodb_keys`.
+struct StoredKeys(Rc<Engine>);
 
-impl Secrets for NoKeys {
-    fn secret(&self, _: &str) -> Pin<Box<dyn Future<Output = Secret>>> {
-        Box::pin(ready(Secret::Unknown))
+impl Secrets for StoredKeys {
+    fn secret(
+        &self,
+        access_key: &str,
+        deadline: Instant,
+    ) -> Pin<Box<dyn Future<Output = Result<Secret, SecretsUnavailable>>>> {
+        let (engine, access_key) = (self.0.clone(), access_key.to_owned());
+        Box::pin(async move {
+            let read = dynamodb_engine::access_keys::secret(&engine, &access_key);
+            match runtime::timeout_at(deadline, read).await {
+                Ok(Ok(Some(secret))) => Ok(Secret::Known(secret)),
+                Ok(Ok(None)) => Ok(Secret::Unknown),
+                Ok(Err(error)) => Err(SecretsUnavailable(error.message())),
+                Err(_) => Err(SecretsUnavailable("the replicas did not answer in time".to_owned())),
+            }
+        })
     }
 }
 

@@ -279,6 +279,21 @@ fn dynamodb_operations(shard: &mut Shard, counts: &dynamodb_server::Counts) {
             counts.authentication_failures.get(),
         ),
         (
+            "dynamodb_authentication_warnings_total",
+            "Requests to the DynamoDB API without a valid signature that were executed.",
+            counts.authentication_warnings.get(),
+        ),
+        (
+            "dynamodb_access_key_lookups_total",
+            "Reads of access keys of the DynamoDB API.",
+            counts.access_key_lookups.get(),
+        ),
+        (
+            "dynamodb_access_key_lookup_failures_total",
+            "Reads of access keys of the DynamoDB API that failed.",
+            counts.access_key_lookup_failures.get(),
+        ),
+        (
             "dynamodb_client_errors_total",
             "Answers of the DynamoDB API with a status of 400 to 499.",
             counts.client_errors.get(),
