@@ -7,6 +7,7 @@
 //! - Bytes from a connection never panic, and cost a bounded amount of memory ([`http`]).
 //! - No request of an operator is on the path of a client's request.
 
+pub mod access_keys;
 pub mod control;
 mod distribution;
 #[doc(hidden)]
@@ -23,6 +24,7 @@ use std::rc::Rc;
 
 use runtime::net::TcpListener;
 
+pub use access_keys::AccessKeys;
 pub use control::Control;
 pub use distribution::Distribution;
 pub use handoff::Handoff;

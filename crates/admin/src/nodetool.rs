@@ -3,6 +3,7 @@
 //! [`run`] finds the API, opens one connection, and gives both to the command. [`commands`] lists the commands with
 //! their help; the other modules make what they print.
 
+mod access_keys;
 mod client;
 mod cluster;
 mod commands;
@@ -223,6 +224,11 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("toppartitions", words) if !words.is_empty() => tables::top_partitions(client, words).await,
         ("compactionstats", words) => tables::compactions(client, words).await,
         ("compactionhistory", []) => tables::compaction_history(client).await,
+        ("dynamodbkeys", []) => access_keys::list(client).await,
+        ("dynamodbkeys", ["create"]) => access_keys::create(client).await,
+        ("dynamodbkeys", ["activate", key]) => access_keys::set_status(client, key, "Active").await,
+        ("dynamodbkeys", ["deactivate", key]) => access_keys::set_status(client, key, "Inactive").await,
+        ("dynamodbkeys", ["delete", key]) => access_keys::delete(client, key).await,
         ("drain", []) => control::drain(client).await,
         ("enablebinary", []) => control::set_binary(client, true).await,
         ("disablebinary", []) => control::set_binary(client, false).await,

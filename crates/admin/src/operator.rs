@@ -12,6 +12,7 @@ use std::time::Duration;
 use tasks::Tasks;
 use uuid::Uuid;
 
+use crate::access_keys::AccessKeys;
 use crate::control::Control;
 use crate::distribution::Distribution;
 use crate::handoff::Handoff;
@@ -21,7 +22,7 @@ use crate::operations::Operations;
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A node, as its operator sees it. Lives on shard 0, sees the node, and of the cluster what the node knows.
-pub trait Operator: Handoff + Control + Operations {
+pub trait Operator: Handoff + Control + Operations + AccessKeys {
     /// The node and its cluster.
     fn node(&self) -> Node;
     /// All keyspaces, by name.

@@ -3,6 +3,7 @@
 //! [`ROUTES`] is all of it, and `GET /` lists it. A handler gets the node's operator and the request; what it refuses
 //! is answered as `{"message": …, "code": …}`. A parameter that a route does not name is refused.
 
+mod access_keys;
 mod client_routes;
 mod cluster;
 mod configuration;
@@ -46,7 +47,7 @@ pub(crate) enum Handler {
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
 }
 
-pub(crate) const ROUTES: [&[Route]; 14] = [
+pub(crate) const ROUTES: [&[Route]; 15] = [
     route::ROUTES_OF_INDEX,
     cluster::ROUTES,
     operations::ROUTES,
@@ -60,6 +61,7 @@ pub(crate) const ROUTES: [&[Route]; 14] = [
     loggers::ROUTES,
     configuration::ROUTES,
     client_routes::ROUTES,
+    access_keys::ROUTES,
     tasks::ROUTES,
 ];
 

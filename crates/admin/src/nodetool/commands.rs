@@ -145,6 +145,9 @@ pub(super) const COMMANDS: &[Command] = &[
         "The node notifies the other nodes, which then treat it as down, closes the connections of clients, and writes its memtables to sstables. It serves \
          nothing until it is restarted; `nodetool` still answers. SIGTERM does the same and ends the process.",
     ),
+    command("dynamodbkeys", super::access_keys::USAGE, "Print the access keys of the DynamoDB API, or change them").with(
+        "create prints the new key with its secret, which is not shown again. A key that was deactivated or deleted is refused by all nodes within ten seconds. See `ceto page dynamodb-port`.",
+    ),
     command("enableautocompaction", "[KEYSPACE [TABLE…]]", "Enable automatic compaction again").with(TABLES),
     command("enablebinary", "", "Listen for CQL clients again"),
     command("enablehandoff", "", "Keep hints again"),
