@@ -9,10 +9,12 @@ from .node import Node, free_ports
 CREDENTIALS = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
 
 
-def client_of(endpoint, **options):
-    """A client of an endpoint that tries each request once, so that a failed one is seen."""
+def client_of(endpoint, key=None, **options):
+    """A client of an endpoint that tries each request once, so that a failed one is seen. `key`: access key and secret."""
     config = Config(retries={"total_max_attempts": 1, "mode": "standard"}, read_timeout=30, **options)
-    return boto3.client("dynamodb", endpoint_url=endpoint, config=config, **CREDENTIALS)
+    names = ("aws_access_key_id", "aws_secret_access_key")
+    credentials = CREDENTIALS | (dict(zip(names, key, strict=True)) if key else {})
+    return boto3.client("dynamodb", endpoint_url=endpoint, config=config, **credentials)
 
 
 def api_node(**options):
