@@ -21,6 +21,8 @@ const PAGES: &[(&str, &str)] = pages! {
     "operating/damaged-sstables"
     "operating/datacenters"
     "drivers"
+    "dynamodb"
+    "operating/dynamodb-port"
     "faq"
     "operating/full-disk"
     "glossary"
