@@ -105,6 +105,8 @@ pub struct RecoverMetadata {
 pub enum Perf {
     /// Reads, writes or deletes inside this process, without a network
     SimpleQuery(perf::simple_query::Options),
+    /// Operations of the DynamoDB API inside this process, without a network
+    Items(perf::items::Options),
     /// Bytes that the same rows take in memory and on disk
     MemoryFootprint(perf::memory_footprint::Options),
     /// Load on a CQL server

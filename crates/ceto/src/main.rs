@@ -149,6 +149,7 @@ fn measure(command: Perf) -> Result<(), String> {
     logging::start(logging::Format::Text, LevelFilter::Warn);
     let report = match command {
         Perf::SimpleQuery(options) => perf::simple_query::run(&options)?.to_string(),
+        Perf::Items(options) => perf::items::run(&options)?.to_string(),
         Perf::MemoryFootprint(options) => perf::memory_footprint::run(&options)?.to_string(),
         Perf::Cql(options) => perf::cql_load::run(options)
             .map_err(|error| error.to_string())?

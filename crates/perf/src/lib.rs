@@ -2,6 +2,7 @@
 
 mod allocations;
 pub mod cql_load;
+pub mod items;
 mod load;
 pub mod memory_footprint;
 mod process;
