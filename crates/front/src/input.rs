@@ -6,8 +6,8 @@
 //! [`RESERVE_TIME_MAX`] it ends. A frame that has memory must be complete in time ([`frame_time`]): else it would keep
 //! the memory from others.
 //!
-//! On a connection with TLS, what is read is decrypted into the buffer. A record that was not whole before may make that
-//! longer than was reserved, by [`RECORD_BYTES_MAX`].
+//! On a connection with TLS, what is read is decrypted into the buffer. A record that was not whole before may make
+//! that longer than was reserved, by [`RECORD_BYTES_MAX`].
 
 use std::future::poll_fn;
 use std::io;

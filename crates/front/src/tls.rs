@@ -1,8 +1,9 @@
 //! TLS 1.3 of clients' connections: rustls does the protocol, on buffers; sockets and the clock are the runtime's.
 //!
 //! A front door does the handshake ([`Tls::handshake`]) while the connection is uninitialized, and begins the session
-//! with what that returns. From then on the input decrypts what it reads, and the writer encrypts what it sends. Sessions
-//! are not resumed. Randomness is the TLS library's, so what is sent is not the same in each run of the simulator.
+//! with what that returns. From then on the input decrypts what it reads, and the writer encrypts what it sends.
+//! Sessions are not resumed. Randomness is the TLS library's, so what is sent is not the same in each run of the
+//! simulator.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};

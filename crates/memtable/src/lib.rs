@@ -112,7 +112,8 @@ impl Memtable {
         planted::is_planted(Bug::UnscannedMemtable) || self.terms.as_ref().is_some_and(|terms| terms.has(id))
     }
 
-    /// Offers the candidates that a query asks an index for, after a position: rows that may have been overwritten since.
+    /// Offers the candidates that a query asks an index for, after a position: rows that may have been overwritten
+    /// since.
     pub fn offer_candidates(&self, lookup: &IndexLookup, from: &CandidatesFrom, first: &mut FirstCandidates<'_>) {
         if let Some(terms) = &self.terms {
             let key_of = |number: u32| self.arena.get(self.partitions[number as usize].key);

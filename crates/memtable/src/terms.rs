@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound as RangeBound;
 
-use mutation::candidates::{Candidate, CandidatesFrom, FirstCandidates, Passed};
+use mutation::candidates::{Candidate, CandidatesFrom, FirstCandidates, PassedPosition};
 use mutation::terms::{IndexLookup, IndexTerms, TermPlace};
 use mutation::{Bound, RowView};
 use schema::{ClusteringOrder, IndexId, RowLayout, Table};
@@ -309,9 +309,9 @@ fn offer_partition<'k>(
         Ordering::Less => return 0,
         Ordering::Greater => None,
         Ordering::Equal => match &from.passed {
-            Passed::Nothing => None,
-            Passed::To(bound) => Some(bound),
-            Passed::All => return 0,
+            PassedPosition::Nothing => None,
+            PassedPosition::To(bound) => Some(bound),
+            PassedPosition::All => return 0,
         },
     };
     let (mut offered, max, order) = (0, first.max(), first.order());

@@ -38,12 +38,12 @@ pub struct CandidatesFrom {
     /// Of that token, keys before it come before the position.
     pub key: Vec<u8>,
     /// What of that partition comes before the position.
-    pub passed: Passed,
+    pub passed: PassedPosition,
 }
 
 /// What of a partition was had already.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Passed {
+pub enum PassedPosition {
     /// Nothing.
     Nothing,
     /// The rows before this bound, and the partition as a whole.
@@ -52,7 +52,7 @@ pub enum Passed {
     All,
 }
 
-impl Passed {
+impl PassedPosition {
     const fn rank(&self) -> u8 {
         match self {
             Self::Nothing => 0,
@@ -70,8 +70,8 @@ impl CandidatesFrom {
             token: candidate.token,
             key: candidate.key.clone(),
             passed: match &candidate.clustering {
-                None => Passed::All,
-                Some(clustering) => Passed::To(Bound::after(clustering)),
+                None => PassedPosition::All,
+                Some(clustering) => PassedPosition::To(Bound::after(clustering)),
             },
         }
     }
@@ -83,8 +83,8 @@ impl CandidatesFrom {
             token: candidate.token,
             key: candidate.key.clone(),
             passed: match &candidate.clustering {
-                None => Passed::Nothing,
-                Some(clustering) => Passed::To(Bound::before(clustering)),
+                None => PassedPosition::Nothing,
+                Some(clustering) => PassedPosition::To(Bound::before(clustering)),
             },
         }
     }
@@ -95,7 +95,7 @@ impl CandidatesFrom {
         Self {
             token,
             key: Vec::new(),
-            passed: Passed::Nothing,
+            passed: PassedPosition::Nothing,
         }
     }
 
@@ -104,7 +104,7 @@ impl CandidatesFrom {
     pub fn compare(&self, order: &ClusteringOrder, other: &Self) -> Ordering {
         let places = (self.token, &self.key).cmp(&(other.token, &other.key));
         places.then_with(|| match (&self.passed, &other.passed) {
-            (Passed::To(a), Passed::To(b)) => a.compare(order, b),
+            (PassedPosition::To(a), PassedPosition::To(b)) => a.compare(order, b),
             (a, b) => a.rank().cmp(&b.rank()),
         })
     }
@@ -116,9 +116,9 @@ impl CandidatesFrom {
             Ordering::Less => false,
             Ordering::Greater => true,
             Ordering::Equal => match (&self.passed, &candidate.clustering) {
-                (Passed::Nothing, _) => true,
-                (Passed::To(bound), Some(name)) => bound.compare_key(order, name).is_lt(),
-                (Passed::To(_) | Passed::All, _) => false,
+                (PassedPosition::Nothing, _) => true,
+                (PassedPosition::To(bound), Some(name)) => bound.compare_key(order, name).is_lt(),
+                (PassedPosition::To(_) | PassedPosition::All, _) => false,
             },
         }
     }

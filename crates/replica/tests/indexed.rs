@@ -6,7 +6,7 @@ use std::ops::Bound as RangeBound;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use mutation::candidates::{CandidatesFrom, Passed};
+use mutation::candidates::{CandidatesFrom, PassedPosition};
 use mutation::row::{Liveness, Shared};
 use mutation::terms::{IndexLookup, IndexTerms, TermPlace};
 use mutation::{Bound, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RowBuilder, Tombstone};
@@ -361,7 +361,7 @@ fn a_value_that_most_rows_have_is_read_from_any_row_on() {
             let behind = |c: i32| CandidatesFrom {
                 token: token_of(&[u8::try_from(c % 3).expect("a small number")]),
                 key: vec![u8::try_from(c % 3).expect("a small number")],
-                passed: Passed::To(Bound::after(&clustering(c))),
+                passed: PassedPosition::To(Bound::after(&clustering(c))),
             };
             for c in [3_000, 6_001, 9_002] {
                 let (shard, limits) = (

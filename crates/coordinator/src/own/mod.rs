@@ -99,7 +99,8 @@ impl Own {
         Ok(OwnRead { reader })
     }
 
-    /// Reads the rows that indexes list for a query in the tokens `after..=to`, after a position, of what this shard has.
+    /// Reads the rows that indexes list for a query in the tokens `after..=to`, after a position, of what this shard
+    /// has.
     ///
     /// # Errors
     /// When this shard does not have the table.

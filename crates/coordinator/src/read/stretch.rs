@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use memory::{NoLongRows, RowMemory, UNRESERVED_ROW_BYTES_MAX};
-use mutation::candidates::{CandidatesFrom, Passed};
+use mutation::candidates::{CandidatesFrom, PassedPosition};
 use mutation::compact::shadow_row;
 use mutation::terms::{IndexLookup, IndexTerms, TermPlace};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RowBuilder, RowView};
@@ -369,7 +369,7 @@ impl Stretch {
         if let Some(listing) = &self.listing
             && (inside.is_none() || lists_rows(listing))
         {
-            let passed = inside.map_or(Passed::Nothing, Passed::To);
+            let passed = inside.map_or(PassedPosition::Nothing, PassedPosition::To);
             let (token, key) = from;
             let from = CandidatesFrom { token, key, passed };
             return self.listed(shard, (after, to), from).await;
@@ -393,7 +393,7 @@ impl Stretch {
         }
         if self.listing.is_some() {
             let (token, key) = from;
-            let passed = Passed::Nothing;
+            let passed = PassedPosition::Nothing;
             return self
                 .listed(shard, (after, to), CandidatesFrom { token, key, passed })
                 .await;

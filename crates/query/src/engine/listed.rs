@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use coordinator::Extent;
-use mutation::candidates::{CandidatesFrom, Passed};
+use mutation::candidates::{CandidatesFrom, PassedPosition};
 use mutation::terms::IndexLookup;
 use mutation::{Bound, PartitionBlock};
 use plan::{Execution, RowSink, SelectPlan};
@@ -32,7 +32,7 @@ impl Engine {
         lookups: Vec<IndexLookup>,
     ) -> Result<Flow, QueryError> {
         let start = listed_from(select, consumer.position(), from);
-        if let (Position::BehindRow { key, .. }, Passed::All) = (consumer.position().clone(), &start.passed) {
+        if let (Position::BehindRow { key, .. }, PassedPosition::All) = (consumer.position().clone(), &start.passed) {
             let token = token_of(&key);
             if (from..=to).contains(&token) && self.coordinator.own.has_token(&select.table, token) {
                 let flow = self.partition(select, run, consumer, token, &key).await?;
@@ -62,7 +62,7 @@ impl Engine {
         (lookups, level): (Vec<IndexLookup>, Consistency),
     ) -> Result<Flow, QueryError> {
         let start = listed_from(select, consumer.position(), from);
-        if let (Position::BehindRow { key, .. }, Passed::All) = (consumer.position().clone(), &start.passed) {
+        if let (Position::BehindRow { key, .. }, PassedPosition::All) = (consumer.position().clone(), &start.passed) {
             let flow = self
                 .replicated_partition(select, run, consumer, &key, (level, Duration::ZERO))
                 .await?;
@@ -72,9 +72,9 @@ impl Engine {
         }
         let CandidatesFrom { token, key, passed } = start;
         let (key, inside) = match passed {
-            Passed::Nothing => (key, None),
-            Passed::To(bound) => (key, Some(bound)),
-            Passed::All => (successor(key), None),
+            PassedPosition::Nothing => (key, None),
+            PassedPosition::To(bound) => (key, Some(bound)),
+            PassedPosition::All => (successor(key), None),
         };
         let extent = Extent::Tokens {
             after: Token(token.0.saturating_sub(1)),
@@ -91,10 +91,12 @@ impl Engine {
 /// partition.
 fn listed_from(select: &SelectPlan, position: &Position, from: Token) -> CandidatesFrom {
     let (key, passed) = match position {
-        Position::Start => (&[][..], Passed::Nothing),
-        Position::BehindPartition { key } => (&key[..], Passed::All),
-        Position::BehindRow { key, .. } if select.restrictions.indexes_list_partitions() => (&key[..], Passed::All),
-        Position::BehindRow { key, clustering } => (&key[..], Passed::To(Bound::after(clustering))),
+        Position::Start => (&[][..], PassedPosition::Nothing),
+        Position::BehindPartition { key } => (&key[..], PassedPosition::All),
+        Position::BehindRow { key, .. } if select.restrictions.indexes_list_partitions() => {
+            (&key[..], PassedPosition::All)
+        }
+        Position::BehindRow { key, clustering } => (&key[..], PassedPosition::To(Bound::after(clustering))),
     };
     let token = token_of(key);
     if *position == Position::Start || token < from {

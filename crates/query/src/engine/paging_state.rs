@@ -79,8 +79,8 @@ fn invalid() -> QueryError {
 }
 
 impl PagingState {
-    /// The state of a read that begins after a position which the client has named itself: of a plan without the text of
-    /// a statement, without markers and without limits.
+    /// The state of a read that begins after a position which the client has named itself: of a plan without the text
+    /// of a statement, without markers and without limits.
     pub fn begin_after(position: Position, table: TableId) -> Self {
         Self {
             statement: statement_hash("", table, BoundValues::Owned(&[])),

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use memtable::Memtable;
-use mutation::candidates::{Candidate, CandidatesFrom, FirstCandidates, Passed};
+use mutation::candidates::{Candidate, CandidatesFrom, FirstCandidates, PassedPosition};
 use mutation::terms::{IndexLookup, IndexTerms, TermPlace};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use schema::{ClusteringOrder, IndexId, Table};
@@ -247,12 +247,12 @@ impl Listed {
                 let passed = if place == (self.from.token, &self.from.key[..]) {
                     self.from.passed.clone()
                 } else {
-                    Passed::Nothing
+                    PassedPosition::Nothing
                 };
                 let slice = match &passed {
-                    Passed::All => continue,
-                    Passed::Nothing => ClusteringSlice::all(),
-                    Passed::To(bound) => ClusteringSlice {
+                    PassedPosition::All => continue,
+                    PassedPosition::Nothing => ClusteringSlice::all(),
+                    PassedPosition::To(bound) => ClusteringSlice {
                         start: bound.clone(),
                         end: Bound::top(),
                     },
@@ -267,7 +267,7 @@ impl Listed {
                 }
                 let block = partition.block(&slice, false, left, usize::MAX);
                 left -= block.len().clamp(1, left);
-                let is_whole_passed = passed != Passed::Nothing;
+                let is_whole_passed = passed != PassedPosition::Nothing;
                 match_block(condition, tablet.table, &block, |candidate| {
                     if candidate.clustering.is_some() || !is_whole_passed {
                         found.push(candidate);
@@ -279,7 +279,7 @@ impl Listed {
                     next = Some(CandidatesFrom {
                         token: partition.token(),
                         key: partition.key().to_vec(),
-                        passed: Passed::To(covered.clone()),
+                        passed: PassedPosition::To(covered.clone()),
                     });
                     return;
                 }
@@ -414,8 +414,8 @@ impl TabletCandidates {
             let sources = memtables.into_iter().chain(files);
             // A partition that is listed as a whole may have more rows after the last one.
             let from = &match &from.passed {
-                Passed::To(_) if terms.lists_partitions() => CandidatesFrom {
-                    passed: Passed::Nothing,
+                PassedPosition::To(_) if terms.lists_partitions() => CandidatesFrom {
+                    passed: PassedPosition::Nothing,
                     ..from.clone()
                 },
                 _ => from.clone(),

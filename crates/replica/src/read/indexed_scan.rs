@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use memory::RowMemory;
-use mutation::candidates::{CandidatesFrom, Passed};
+use mutation::candidates::{CandidatesFrom, PassedPosition};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use schema::Table;
 use sstable::ChunkCache;
@@ -189,7 +189,7 @@ impl IndexedScan {
             return;
         }
         let CandidatesFrom { token, mut key, passed } = from;
-        if let Passed::To(bound) = passed {
+        if let PassedPosition::To(bound) = passed {
             let read = PartitionRead {
                 hash: KeyHash::of(&key),
                 key: key.clone(),
@@ -202,7 +202,7 @@ impl IndexedScan {
             };
             self.current = Some(self.several(token, version.clone(), read));
             key.push(0);
-        } else if passed == Passed::All {
+        } else if passed == PassedPosition::All {
             key.push(0);
         }
         let (table, cache, limits) = (self.table.clone(), self.cache.clone(), self.limits);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use memory::RowMemory;
 use mutation::PartitionBlock;
-use mutation::candidates::{CandidatesFrom, Passed};
+use mutation::candidates::{CandidatesFrom, PassedPosition};
 use mutation::terms::{IndexLookup, IndexTerms};
 use schema::Table;
 use types::Token;
@@ -149,7 +149,7 @@ impl ShardReader {
         let from = CandidatesFrom {
             token,
             key: key.clone(),
-            passed: Passed::To(first.start.clone()),
+            passed: PassedPosition::To(first.start.clone()),
         };
         let after = Token(token.0.saturating_sub(1));
         let extent = (TokenRange { after, to: token }, from);

@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mutation::candidates::{Candidate, CandidatesFrom, Passed};
+use mutation::candidates::{Candidate, CandidatesFrom, PassedPosition};
 use mutation::terms::{IndexLookup, IndexTerms};
 use postings::{Cursor, List, SAMPLE};
 use schema::{ClusteringOrder, IndexId};
@@ -157,8 +157,8 @@ impl IndexCursor {
         Ok(count)
     }
 
-    /// The next candidates after a position, `max` of them at the most; none at the end. Places do not descend from call
-    /// to call.
+    /// The next candidates after a position, `max` of them at the most; none at the end. Places do not descend from
+    /// call to call.
     ///
     /// # Errors
     /// When a file cannot be read, or is damaged.
@@ -281,7 +281,7 @@ impl IndexCursor {
             return Ok(rows);
         };
         let mut place = partition;
-        if let Passed::To(bound) = &from.passed
+        if let PassedPosition::To(bound) = &from.passed
             && let Some((position, promoted)) = self.reader.find(&self.cache, from.token, &from.key).await?
             && promoted.len > 0
         {
