@@ -7,7 +7,10 @@ use serde::de::DeserializeSeed;
 
 use crate::expression::{ExpressionKind, Placeholders, parse_condition, parse_projection, parse_update};
 use crate::legacy::{self, ConditionalOperator, LegacySeed};
+use crate::partiql;
 use crate::projection::project;
+use crate::request::{Operation, Request};
+use crate::table::TableDefinition;
 use crate::update::{self, ReturnValues};
 use crate::value::json::{self, Problems};
 use crate::value::{Item, ValueType, key, size, storage};
@@ -17,8 +20,12 @@ const STORED: u8 = 1;
 const EXPRESSION: u8 = 2;
 const LEGACY: u8 = 3;
 const KEY: u8 = 4;
+/// The next byte says of which operation.
+const REQUEST: u8 = 5;
+const STATEMENT: u8 = 6;
+const DEFINITION: u8 = 7;
 /// The first byte of an input, by its remainder, says what the others are.
-const KINDS: u8 = 5;
+const KINDS: u8 = 8;
 
 const ITEM: &str = r#"{"a":{"N":"-12.50"},"s":{"S":"x\n"},"b":{"B":"AAEC"},"t":{"BOOL":true},"n":{"NULL":true},
     "l":{"L":[{"N":"1E30"},{"M":{"x":{"SS":["b","a"]}}}]},"ns":{"NS":["2","1"]},"bs":{"BS":["AQ==","AA=="]}}"#;
@@ -33,6 +40,38 @@ const EXPRESSIONS: [&str; 6] = [
 const LEGACY_MAPS: [&str; 2] = [
     r#"{"a":{"ComparisonOperator":"BETWEEN","AttributeValueList":[{"N":"1"},{"N":"2"}]},"s":{"Exists":false}}"#,
     r#"{"a":{"Action":"ADD","Value":{"N":"1"}},"ns":{"Action":"DELETE","Value":{"NS":["1"]}},"s":{"Action":"DELETE"}}"#,
+];
+
+const REQUESTS: [(Operation, &str); 5] = [
+    (
+        Operation::CreateTable,
+        r#"{"TableName":"tab","KeySchema":[{"AttributeName":"p","KeyType":"HASH"}],
+            "AttributeDefinitions":[{"AttributeName":"p","AttributeType":"S"}],"BillingMode":"PAY_PER_REQUEST"}"#,
+    ),
+    (
+        Operation::UpdateItem,
+        r#"{"TableName":"tab","Key":{"p":{"S":"x"}},"UpdateExpression":"SET a = :v","ReturnValues":"ALL_NEW",
+            "ExpressionAttributeValues":{":v":{"N":"1"}},"ReturnConsumedCapacity":"INDEXES"}"#,
+    ),
+    (
+        Operation::Query,
+        r#"{"TableName":"tab","KeyConditionExpression":"p = :p","ExpressionAttributeValues":{":p":{"S":"x"}},
+            "Limit":2,"ScanIndexForward":false}"#,
+    ),
+    (
+        Operation::TransactWriteItems,
+        r#"{"TransactItems":[{"Put":{"TableName":"tab","Item":{"p":{"S":"x"}}}}],"ClientRequestToken":"t"}"#,
+    ),
+    (
+        Operation::BatchGetItem,
+        r#"{"RequestItems":{"tab":{"Keys":[{"p":{"S":"x"}}],"ConsistentRead":true}}}"#,
+    ),
+];
+const STATEMENTS: [&str; 4] = [
+    "SELECT a, l[1].x FROM \"tab\".\"idx\" WHERE p = ? AND s BETWEEN 1 AND 2 ORDER BY s DESC",
+    "INSERT INTO tab VALUE {'p': 'x', 'm': {'y': [1, <<'a', 'b'>>]}}",
+    "UPDATE tab SET a = a + 1 REMOVE l[0] WHERE p = 'x' RETURNING ALL OLD *",
+    "EXISTS(SELECT * FROM tab WHERE p IN ['x', 'y'] AND contains(ss, 'a'))",
 ];
 
 /// One input of each kind, and of each expression.
@@ -55,7 +94,21 @@ pub fn seeds() -> Vec<Vec<u8>> {
         tagged(STORED, &stored),
         tagged(KEY, &decimal),
     ];
-    texts.chain(maps).chain(others).collect()
+    let numbered = Operation::ALL.iter().zip(0_u8..);
+    let number = |wanted: Operation| numbered.clone().find(|(operation, _)| **operation == wanted);
+    let requests = REQUESTS.iter().filter_map(|(operation, body)| {
+        let (_, number) = number(*operation)?;
+        Some(tagged(REQUEST, &[&[number], body.as_bytes()].concat()))
+    });
+    let statements = STATEMENTS.iter().map(|text| tagged(STATEMENT, text.as_bytes()));
+    let definition = Request::parse(Operation::CreateTable, REQUESTS[0].1.as_bytes()).ok();
+    let definition = definition.and_then(|request| match request {
+        Request::CreateTable(request) => request.into_definition("id".to_owned(), 1).encode().ok(),
+        _ => None,
+    });
+    let definition = definition.map(|bytes| tagged(DEFINITION, &bytes));
+    let items = texts.chain(maps).chain(others);
+    items.chain(requests).chain(statements).chain(definition).collect()
 }
 
 /// Reads the bytes as what their first one says.
@@ -68,7 +121,10 @@ pub fn read(bytes: &[u8]) {
         STORED => read_stored(bytes),
         EXPRESSION => read_expression(&String::from_utf8_lossy(bytes)),
         LEGACY => read_legacy(bytes),
-        _ => read_key(bytes),
+        KEY => read_key(bytes),
+        REQUEST => read_request(bytes),
+        STATEMENT => drop(partiql::parse(&String::from_utf8_lossy(bytes), &[])),
+        _ => read_definition(bytes),
     }
 }
 
@@ -153,6 +209,21 @@ fn read_legacy(bytes: &[u8]) {
     {
         let returns = ReturnValues::UpdatedOld;
         drop(update::apply(&legacy.expression.tree, None, &item, &bindings, returns));
+    }
+}
+
+fn read_request(bytes: &[u8]) {
+    let Some((&number, body)) = bytes.split_first() else {
+        return;
+    };
+    let operation = Operation::ALL[usize::from(number) % Operation::ALL.len()];
+    drop(Request::parse(operation, body));
+}
+
+fn read_definition(bytes: &[u8]) {
+    if let Ok(definition) = TableDefinition::decode(bytes) {
+        let again = definition.encode().ok().map(|bytes| TableDefinition::decode(&bytes));
+        assert_eq!(again, Some(Ok(definition)), "a definition comes back");
     }
 }
 

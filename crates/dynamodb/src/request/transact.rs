@@ -275,7 +275,7 @@ fn check_write_members(input: &TransactWriteItemsInput, items: &[TransactWriteIt
         }
     }
     if let Some(Text(token)) = &input.token {
-        errors.length(token, "clientRequestToken", 0, TOKEN_MAX);
+        errors.length(token, "clientRequestToken", 1, TOKEN_MAX);
     }
     errors.word::<ReturnConsumedCapacity>(input.consumed_capacity.as_ref(), "returnConsumedCapacity");
     errors.word::<ReturnItemCollectionMetrics>(input.collection_metrics.as_ref(), "returnItemCollectionMetrics");
