@@ -4,12 +4,13 @@
 //! one step, on all nodes. The keyspace comes first and the table second; a crash between them leaves an empty
 //! keyspace, which the next CreateTable of that name takes and no other operation shows.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use ddl::{
-    AlterTable, CreateKeyspace, CreateTable, Definition, DropKeyspace, NameInKeyspace, NewColumn, TableChange,
-    TableOption,
+    AlterKeyspace, AlterTable, CreateKeyspace, CreateTable, Definition, DropKeyspace, NameInKeyspace, NewColumn,
+    TableChange, TableOption,
 };
 use dynamodb::table::{
     AttributeDefinition, BillingMode, KeyElement, KeySchema, KeyType, ProvisionedThroughput, ScalarType,
@@ -113,7 +114,7 @@ impl Service {
     /// # Errors
     /// ResourceInUseException when there is one of that name.
     pub async fn create_table(self: &Rc<Self>, definition: TableDefinition) -> Result<Arc<ItemTable>, Error> {
-        if self.find_table(&definition.name)?.is_some() {
+        if self.find_any_table(&definition.name)?.is_some() {
             return Err(in_use(&definition.name));
         }
         let keyspace = self.create_keyspace(&definition.name);
@@ -125,16 +126,51 @@ impl Service {
             None => Ok(Some(made.clone())),
         };
         self.change(create).await?;
-        self.table(&name)
+        self.find_any_table(&name)?.ok_or_else(resource_not_found)
+    }
+
+    /// How many copies of its items a table has that is created now, by datacenter.
+    fn copies(&self) -> impl Iterator<Item = (String, u32)> {
+        let wanted = self.settings.replication_factor;
+        let nodes = self.engine.nodes_by_datacenter().into_iter();
+        nodes.map(move |(datacenter, nodes)| {
+            let copies = if nodes < wanted { FEW_NODES_COPIES } else { wanted };
+            (datacenter, copies)
+        })
+    }
+
+    /// Gives the records of transactions the copies that a new table has: a record is all that is left of a transaction
+    /// whose coordinator ends, so it must not have fewer copies than what it is about. Returns whether that has changed
+    /// something.
+    ///
+    /// # Errors
+    /// When the schema cannot be changed now.
+    pub async fn raise_copies_of_records(self: &Rc<Self>) -> Result<bool, Error> {
+        let wanted: Vec<(String, u32)> = self.copies().collect();
+        if raised_copies(&self.engine.schema(), &wanted).is_none() {
+            return Ok(false);
+        }
+        self.change(move |schema| {
+            Ok(raised_copies(schema, &wanted).map(|replication| {
+                Definition::AlterKeyspace(AlterKeyspace {
+                    name: keyspace_of(TRANSACTIONS),
+                    if_exists: true,
+                    replication: Some(replication),
+                    durable_writes: None,
+                    tablets: None,
+                })
+            }))
+        })
+        .await?;
+        Ok(true)
     }
 
     fn create_keyspace(&self, name: &str) -> Definition {
-        let wanted = self.settings.replication_factor;
         let mut replication = vec![("class".to_owned(), "NetworkTopologyStrategy".to_owned())];
-        for (datacenter, nodes) in self.engine.nodes_by_datacenter() {
-            let copies = if nodes < wanted { FEW_NODES_COPIES } else { wanted };
-            replication.push((datacenter, copies.to_string()));
-        }
+        replication.extend(
+            self.copies()
+                .map(|(datacenter, copies)| (datacenter, copies.to_string())),
+        );
         Definition::CreateKeyspace(CreateKeyspace {
             name: keyspace_of(name),
             if_not_exists: true,
@@ -226,10 +262,29 @@ impl Service {
             vector_indexes: Vec::new(),
         };
         match self.create_table(definition).await {
-            Err(error) if error.kind == ErrorKind::ResourceInUse => self.table(TRANSACTIONS),
+            Err(error) if error.kind == ErrorKind::ResourceInUse => {
+                self.find_any_table(TRANSACTIONS)?.ok_or_else(resource_not_found)
+            }
             created => created,
         }
     }
+}
+
+/// The replication of the records of transactions with at least so many copies; None if it is that already.
+fn raised_copies(schema: &Schema, wanted: &[(String, u32)]) -> Option<BTreeMap<String, String>> {
+    let keyspace = schema.keyspaces.get(&keyspace_of(TRANSACTIONS))?;
+    let mut replication = keyspace.replication.clone();
+    let mut is_raised = false;
+    for (datacenter, copies) in wanted {
+        let now = replication
+            .get(datacenter)
+            .map_or(Some(0), |copies| copies.parse().ok());
+        if now.is_some_and(|now: u32| now < *copies) {
+            replication.insert(datacenter.clone(), copies.to_string());
+            is_raised = true;
+        }
+    }
+    is_raised.then_some(replication)
 }
 
 fn find<'s>(schema: &'s Schema, name: &str) -> Option<&'s Arc<Table>> {

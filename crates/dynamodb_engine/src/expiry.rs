@@ -53,7 +53,7 @@ impl Expire {
 impl Modification for Expire {
     fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
         let has_expired = old.is_some_and(|item| self.has_expired(item));
-        Ok(if has_expired { Change::Delete } else { Change::Keep })
+        Ok(if has_expired { Change::Expire } else { Change::Keep })
     }
 
     fn unread(&self) -> Option<Change> {
@@ -73,39 +73,42 @@ impl Service {
             .collect()
     }
 
-    /// Deletes the items of a range of tokens that have expired.
+    /// Deletes the items of a range of tokens that have expired by the table's attribute of now.
     ///
     /// # Errors
-    /// When too few replicas answer: what was deleted before stays deleted.
+    /// When too few replicas answer, or an item cannot be deleted: the others are.
     pub async fn expire_items(
         self: &Rc<Self>,
         table: &Arc<ItemTable>,
         (first, last): (Token, Token),
     ) -> Result<ExpiredItems, Error> {
-        let mut counts = ExpiredItems::default();
-        let Some(attribute) = table.definition.ttl_attribute.clone() else {
-            return Ok(counts);
-        };
+        let (mut counts, mut failed) = (ExpiredItems::default(), None);
         let extent = Extent::Tokens(first, last);
         let mut after = None;
         loop {
+            // Since the last page the attribute may have become another one, or the table.
+            let now = self
+                .find_table(&table.name)?
+                .filter(|now| now.table.id == table.table.id);
+            let Some(attribute) = now.and_then(|now| now.definition.ttl_attribute.clone()) else {
+                return Ok(counts);
+            };
             let now = runtime::wall_clock_us() / 1_000_000;
-            let expire = Arc::new(Expire {
-                attribute: attribute.clone(),
-                now,
-            });
+            let expire = Arc::new(Expire { attribute, now });
             let page = self
                 .read_page(table, &extent, after.as_ref(), Some(STEP_ITEMS), Consistency::LocalOne)
                 .await?;
             counts.looked_at += page.items.len() as u64;
             for item in page.items.iter().filter(|item| expire.has_expired(item)) {
-                let modified = self.modify_always(table, table.key_of(item)?, expire.clone()).await?;
-                counts.deleted += u64::from(modified.old.is_some() && modified.new.is_none());
+                match self.modify_always(table, table.key_of(item)?, expire.clone()).await {
+                    Ok(modified) => counts.deleted += u64::from(modified.old.is_some() && modified.new.is_none()),
+                    Err(error) => failed = Some(error),
+                }
             }
             let last = page.items.last().map(|item| table.key_of(item)).transpose()?;
             after = page.last.or(last);
             if !page.has_more || after.is_none() {
-                return Ok(counts);
+                return failed.map_or(Ok(counts), Err);
             }
             runtime::give_way().await;
         }

@@ -32,6 +32,8 @@ pub enum Change {
     Update(Updated),
     /// It is deleted.
     Delete,
+    /// It is deleted at the time of its last write: what was written since, and is not known here, stays.
+    Expire,
 }
 
 impl Change {
@@ -41,7 +43,7 @@ impl Change {
             Self::Keep => (false, old.map(copy_item), None),
             Self::Put(item) => (true, Some(item), None),
             Self::Update(Updated { item, attributes }) => (true, Some(item), attributes),
-            Self::Delete => (old.is_some(), None, None),
+            Self::Delete | Self::Expire => (old.is_some(), None, None),
         }
     }
 }
@@ -328,6 +330,11 @@ fn finish(
             return (Some(packed), Decided::Done(Modified { old, new, attributes }));
         }
         RowDecision::Change(change) => change,
+    };
+    let timestamp = match change {
+        // Deletions have the timestamp before that of their write.
+        Change::Expire => stored.timestamp + 1,
+        _ => timestamp,
     };
     let old = stored.item;
     let (is_written, new, attributes) = change.into_parts(old.as_ref());

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dynamodb::{Error, ErrorKind, Item};
 use plan::restrict::{ClusteringBound, ClusteringRestriction, PartitionRestriction, Restrictions, TokenBound};
@@ -18,7 +19,10 @@ use crate::record::State;
 use crate::row::{ReadRow, item_of};
 use crate::service::{Service, of_engine};
 use crate::table::{ItemKey, ItemTable};
+use crate::transaction::SETTLING_MAX;
 
+/// How long a lock without a record is left to its transaction by reads.
+const BEGIN_WAIT: Duration = Duration::from_secs(1);
 /// The most items of a page that a request does not limit: those of a megabyte of the smallest ones.
 const PAGE_ROWS_MAX: u32 = 100_000;
 
@@ -141,6 +145,7 @@ impl Service {
                 return Ok(None);
             };
             if again.lock == row.lock {
+                self.settle_later(table, key, lock);
                 return item_of(table, &again);
             }
             row = again;
@@ -149,6 +154,27 @@ impl Service {
             ErrorKind::InternalServerError,
             "The item takes part in one transaction after the other; try again",
         ))
+    }
+
+    /// Takes away a lock whose transaction has not begun after a second: nothing else may ever write the item.
+    fn settle_later(self: &Rc<Self>, table: &ItemTable, key: &ItemKey, lock: Lock) {
+        if self.settling.get() >= SETTLING_MAX {
+            return;
+        }
+        self.settling.set(self.settling.get() + 1);
+        let (service, name, key) = (self.clone(), table.name.clone(), key.clone());
+        drop(runtime::spawn(async move {
+            runtime::sleep(BEGIN_WAIT).await;
+            if let Ok(Some(table)) = service.find_table(&name)
+                && let Err(error) = service.settle(&table, &key, &lock).await
+            {
+                log::debug!(
+                    "transaction {} has left a lock without a record: {error}",
+                    lock.transaction
+                );
+            }
+            service.settling.set(service.settling.get() - 1);
+        }));
     }
 
     async fn read_stored(

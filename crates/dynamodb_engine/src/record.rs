@@ -4,12 +4,14 @@
 //! each by a conditional write, and then the record is deleted. Where there is none, its transaction has not begun, or
 //! is over and has no locks any more.
 
+use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use dynamodb::{AttributeValue, Error, ErrorKind, Item, Number};
 use runtime::Instant;
 use stdx::planted::{self, Bug};
+use stdx::preempt;
 use topology::Consistency;
 use types::Token as RingToken;
 use types::token::murmur3_x64_128;
@@ -41,6 +43,8 @@ const STATE: &str = "state";
 const BEGAN: &str = "began_ms";
 const ITEMS: &str = "items";
 const HASH: &str = "hash";
+/// The datacenter in which a record is written: conditional writes are ordered in one.
+const DATACENTER: &str = "datacenter";
 
 /// What makes a repeated request the same one.
 #[derive(Clone, Debug)]
@@ -52,13 +56,52 @@ pub struct Token {
 }
 
 impl Token {
-    /// A client's token of a request.
-    pub fn new(text: &str, request: &[u8]) -> Self {
-        let (high, low) = murmur3_x64_128(request, 0);
+    /// A client's token of a request, which is compared by the text that `Debug` makes of it.
+    pub fn new(text: &str, request: &impl std::fmt::Debug) -> Self {
+        let mut hasher = TextHasher::default();
+        // A hasher takes everything.
+        let _ = preempt::allowed(|| write!(hasher, "{request:?}"));
         Self {
             text: text.to_owned(),
-            hash: u128::from(high) << 64 | u128::from(low),
+            hash: hasher.end(),
         }
+    }
+}
+
+/// A hash of text that is never there as a whole.
+#[derive(Default)]
+struct TextHasher {
+    hash: u128,
+    part: Vec<u8>,
+}
+
+impl TextHasher {
+    /// Bytes that are hashed at once.
+    const PART_BYTES: usize = 4 << 10;
+
+    fn end(mut self) -> u128 {
+        self.hash_part();
+        self.hash
+    }
+
+    fn hash_part(&mut self) {
+        self.part.extend_from_slice(&self.hash.to_be_bytes());
+        let (high, low) = murmur3_x64_128(&self.part, 0);
+        self.hash = u128::from(high) << 64 | u128::from(low);
+        self.part.clear();
+        preempt::point();
+    }
+}
+
+impl std::fmt::Write for TextHasher {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        for part in text.as_bytes().chunks(Self::PART_BYTES) {
+            self.part.extend_from_slice(part);
+            if self.part.len() >= Self::PART_BYTES {
+                self.hash_part();
+            }
+        }
+        Ok(())
     }
 }
 
@@ -120,20 +163,16 @@ fn state_of(record: Option<&Item>) -> State {
     }
 }
 
+/// Whether the outcome of a request with a token is still to be remembered.
+fn is_recent(record: &Item) -> bool {
+    integer(record, BEGAN).unwrap_or(0) + TOKEN_MS > now_ms()
+}
+
 /// The record with another state.
 fn with_state(record: &Item, state: &str) -> Change {
     let mut record = record.clone();
     record.insert(STATE.to_owned(), AttributeValue::S(state.to_owned()));
     Change::Put(record)
-}
-
-/// The record of a transaction, or of a token.
-fn record(id: &[u8], items: AttributeValue) -> Item {
-    let mut record = Item::new();
-    record.insert(ID.to_owned(), AttributeValue::B(id.to_vec()));
-    record.insert(BEGAN.to_owned(), number(now_ms()));
-    record.insert(ITEMS.to_owned(), items);
-    record
 }
 
 fn with_state_of(mut record: Item, state: &str) -> Item {
@@ -142,8 +181,28 @@ fn with_state_of(mut record: Item, state: &str) -> Item {
 }
 
 impl Service {
+    fn own_datacenter(&self) -> AttributeValue {
+        let view = self.engine.coordinator.context.view();
+        let name = view.locality.datacenter_name(view.locality.local_datacenter());
+        AttributeValue::S(name.unwrap_or_default().to_owned())
+    }
+
+    /// The record of a transaction, or of a token.
+    fn record(&self, id: &[u8], items: AttributeValue) -> Item {
+        let members = [
+            (ID, AttributeValue::B(id.to_vec())),
+            (BEGAN, number(now_ms())),
+            (DATACENTER, self.own_datacenter()),
+            (ITEMS, items),
+        ];
+        members
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
     async fn records(self: &Rc<Self>) -> Result<Arc<ItemTable>, Error> {
-        match self.find_table(TRANSACTIONS)? {
+        match self.find_any_table(TRANSACTIONS)? {
             Some(table) => Ok(table),
             None => self.create_transactions_table().await,
         }
@@ -173,57 +232,52 @@ impl Service {
         before: Option<Uuid>,
     ) -> Result<Transacted, Error> {
         let key = [b"token:", token.text.as_bytes()].concat();
-        let hash = AttributeValue::B(token.hash.to_be_bytes().to_vec());
+        let mut mine = self.record(&key, AttributeValue::B(id.as_bytes().to_vec()));
+        // The attempt is part of it, so that every attribute of a claim is written with it.
+        let hash = [&token.hash.to_be_bytes()[..], id.as_bytes()].concat();
+        mine.insert(HASH.to_owned(), AttributeValue::B(hash));
+        let mut aborted = before.map(|before| AttributeValue::B(before.as_bytes().to_vec()));
         for _ in 0..LOCKED_MAX {
-            let records = self.records().await?;
-            let record_key = Self::record_key(&records, &key)?;
-            let known = self.read_item(&records, &record_key, Consistency::LocalQuorum).await?;
-            let is_recent = |known: &Item| integer(known, BEGAN).unwrap_or(0) + TOKEN_MS > now_ms();
-            let known = known
-                .filter(is_recent)
-                .filter(|_| !planted::is_planted(Bug::UnheededToken));
-            let attempt = known.as_ref().and_then(|known| known.get(ITEMS)).cloned();
-            if let (Some(known), Some(AttributeValue::B(attempt))) = (&known, &attempt) {
-                if known.get(HASH) != Some(&hash) {
-                    return Err(Error::new(
-                        ErrorKind::IdempotentParameterMismatch,
-                        "The request uses the same client token as a previous, but non-identical request",
-                    ));
-                }
-                let is_own = before.is_some_and(|before| before.as_bytes()[..] == attempt[..]);
-                let state = if is_own {
-                    State::Aborted
-                } else {
-                    self.state_of_transaction(attempt, Patience::GivesUp).await?
-                };
-                match state {
-                    State::Committed => return Ok(Transacted::Before),
-                    State::Pending { .. } | State::Absent => {
-                        return Err(Error::new(
-                            ErrorKind::TransactionInProgress,
-                            "The transaction with the given request token is already in progress",
-                        ));
-                    }
-                    State::Aborted => {}
-                }
-            }
-            let mut mine = record(&key, AttributeValue::B(id.as_bytes().to_vec()));
-            mine.insert(HASH.to_owned(), hash.clone());
-            let put = mine.clone();
+            let (put, over) = (mine.clone(), aborted.take());
             let step = move |now: Option<&Item>| {
-                let is_same = match (now, &attempt) {
-                    (None, _) => true,
-                    (Some(now), Some(attempt)) => now.get(ITEMS) == Some(attempt),
-                    (Some(now), None) => !is_recent(now) || planted::is_planted(Bug::UnheededToken),
+                let is_free = |now: &Item| {
+                    let is_over = over.is_some() && now.get(ITEMS) == over.as_ref();
+                    is_over || !is_recent(now) || planted::is_planted(Bug::UnheededToken)
                 };
-                if is_same {
+                if now.is_none_or(is_free) {
                     Change::Put(put.clone())
                 } else {
                     Change::Keep
                 }
             };
-            if self.change_record(&key, step).await?.new.as_ref() == Some(&mine) {
+            let Some(known) = self.change_record(&key, step).await?.new else {
+                continue;
+            };
+            if known == mine {
                 return Ok(Transacted::Now);
+            }
+            let attempt = match (known.get(HASH), known.get(ITEMS)) {
+                (Some(AttributeValue::B(hash)), Some(AttributeValue::B(attempt)))
+                    if hash.starts_with(&token.hash.to_be_bytes()) =>
+                {
+                    attempt.clone()
+                }
+                _ => {
+                    return Err(Error::new(
+                        ErrorKind::IdempotentParameterMismatch,
+                        "The request uses the same client token as a previous, but non-identical request",
+                    ));
+                }
+            };
+            match self.state_of_transaction(&attempt, Patience::GivesUp).await? {
+                State::Committed => return Ok(Transacted::Before),
+                State::Pending { .. } | State::Absent => {
+                    return Err(Error::new(
+                        ErrorKind::TransactionInProgress,
+                        "The transaction with the given request token is already in progress",
+                    ));
+                }
+                State::Aborted => aborted = Some(AttributeValue::B(attempt)),
             }
         }
         Err(conflict())
@@ -237,7 +291,20 @@ impl Service {
         let records = self.records().await?;
         let key = Self::record_key(&records, id)?;
         let record = self.read_item(&records, &key, Consistency::LocalQuorum).await?;
-        Ok(state_of(record.as_ref()))
+        let state = state_of(record.as_ref());
+        if !state.is_decided() || !self.is_single(&records) {
+            return Ok(state);
+        }
+        // The only replica shows a decision before its log is synced, and a conditional write waits for that.
+        let confirmed = self.change_record(id, |_| Change::Keep).await?;
+        Ok(state_of(confirmed.new.as_ref()))
+    }
+
+    /// Whether items of a table have one replica in this datacenter.
+    fn is_single(&self, table: &ItemTable) -> bool {
+        let view = self.engine.coordinator.context.view();
+        let route = view.route(table.table.id);
+        route.is_none_or(|route| route.block_for(Consistency::LocalQuorum, &view.locality) < 2)
     }
 
     /// The state of a transaction; one that has been pending for too long is aborted, and so is one without a record,
@@ -248,7 +315,7 @@ impl Service {
             return Ok(State::Committed);
         }
         if state == State::Absent && patience == Patience::GivesUp {
-            let aborted = with_state_of(record(id, AttributeValue::L(Vec::new())), "aborted");
+            let aborted = with_state_of(self.record(id, AttributeValue::L(Vec::new())), "aborted");
             let abort = move |record: Option<&Item>| match record {
                 None => Change::Put(aborted.clone()),
                 Some(_) => Change::Keep,
@@ -276,7 +343,10 @@ impl Service {
     /// when the coordinator began.
     pub(crate) async fn begin(self: &Rc<Self>, id: Uuid, actions: &[Action], started: Instant) -> Result<bool, Error> {
         let items = actions.iter().map(Self::encode_place);
-        let pending = with_state_of(record(id.as_bytes(), AttributeValue::L(items.collect())), "pending");
+        let pending = with_state_of(
+            self.record(id.as_bytes(), AttributeValue::L(items.collect())),
+            "pending",
+        );
         let step = move |now: Option<&Item>| match now {
             Some(_) if !planted::is_planted(Bug::BegunAfterAbort) => Change::Keep,
             // A mark that it was aborted may have been there, and be gone.
@@ -324,6 +394,7 @@ impl Service {
             AttributeValue::S(action.table.name.clone()),
             bytes(&action.key.partition),
             bytes(&action.key.clustering),
+            bytes(action.table.table.id.0.as_bytes()),
         ])
     }
 
@@ -331,25 +402,31 @@ impl Service {
     /// records in a range of tokens. Returns how many records are gone.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// When the records cannot be read, or one of them could not be finished; the others are.
     pub async fn sweep_transactions(self: &Rc<Self>, range: (RingToken, RingToken)) -> Result<usize, Error> {
-        let Some(records) = self.find_table(TRANSACTIONS)? else {
+        let Some(records) = self.find_any_table(TRANSACTIONS)? else {
             return Ok(0);
         };
         let (extent, mut after, mut gone) = (Extent::Tokens(range.0, range.1), None, 0);
+        let mut failed = None;
         loop {
             let limit = Some(RECORDS_AT_ONCE);
             let page = self
                 .read_page(&records, &extent, after.as_ref(), limit, Consistency::LocalOne)
                 .await?;
             for record in &page.items {
-                gone += usize::from(self.sweep_record(&records, record).await?);
+                match self.sweep_record(&records, record).await {
+                    Ok(is_gone) => gone += usize::from(is_gone),
+                    // The others do not wait for it.
+                    Err(error) => failed = Some(error),
+                }
             }
             let last = page.items.last().map(|record| records.key_of(record)).transpose()?;
             after = page.last.or(last);
             if !page.has_more || after.is_none() {
-                return Ok(gone);
+                return failed.map_or(Ok(gone), Err);
             }
+            runtime::give_way().await;
         }
     }
 
@@ -358,7 +435,7 @@ impl Service {
     /// # Errors
     /// When its definition cannot be read.
     pub fn records_table(&self) -> Result<Option<Arc<ItemTable>>, Error> {
-        self.find_table(TRANSACTIONS)
+        self.find_any_table(TRANSACTIONS)
     }
 
     /// Finishes one transaction; whether its record is gone.
@@ -366,8 +443,13 @@ impl Service {
         let Some(AttributeValue::B(id)) = record.get(ID) else {
             return Ok(false);
         };
-        let began_ms = integer(record, BEGAN).unwrap_or(0);
+        let Some(began_ms) = integer(record, BEGAN) else {
+            return self.sweep_remains(records, id).await;
+        };
         if began_ms + 2 * PENDING_MS_MAX > now_ms() {
+            return Ok(false);
+        }
+        if record.get(DATACENTER) != Some(&self.own_datacenter()) {
             return Ok(false);
         }
         let is_old = began_ms + RECORD_MS < now_ms();
@@ -379,7 +461,8 @@ impl Service {
             if !state.is_decided() {
                 return Ok(false);
             }
-            let actions: Vec<Action> = places.iter().filter_map(|place| self.place_of(place)).collect();
+            let actions = places.iter().filter_map(|place| self.place_of(place).transpose());
+            let actions: Vec<Action> = actions.collect::<Result<_, _>>()?;
             self.settle_all(transaction, &actions, state).await?;
         }
         if is_old {
@@ -392,24 +475,40 @@ impl Service {
         Ok(is_old)
     }
 
-    fn place_of(self: &Rc<Self>, place: &AttributeValue) -> Option<Action> {
-        let AttributeValue::L(parts) = place else { return None };
+    /// Deletes what is left of a record whose deletion was older than its last write; whether it is gone. One replica
+    /// may lack the rest of a record that the others have.
+    async fn sweep_remains(self: &Rc<Self>, records: &ItemTable, id: &[u8]) -> Result<bool, Error> {
+        let key = Self::record_key(records, id)?;
+        let record = self.read_item(records, &key, Consistency::LocalQuorum).await?;
+        let has_remains = record.is_some_and(|record| record.get(BEGAN).is_none());
+        if has_remains {
+            self.forget(id).await?;
+        }
+        Ok(has_remains)
+    }
+
+    /// Where an item is; None: its table was dropped, which has taken its locks with it.
+    fn place_of(self: &Rc<Self>, place: &AttributeValue) -> Result<Option<Action>, Error> {
+        let AttributeValue::L(parts) = place else {
+            return Ok(None);
+        };
         let [
             AttributeValue::S(table),
             AttributeValue::B(partition),
             AttributeValue::B(clustering),
+            AttributeValue::B(id),
         ] = parts.as_slice()
         else {
-            return None;
+            return Ok(None);
         };
-        Some(Action {
-            // A table that was dropped has taken its locks with it.
-            table: self.find_table(table).ok().flatten()?,
-            key: ItemKey {
+        let found = self.find_table(table)?;
+        let same = found.filter(|found| found.table.id.0.as_bytes()[..] == id[..]);
+        Ok(same.map(|table| {
+            let key = ItemKey {
                 partition: partition.clone(),
                 clustering: clustering.clone(),
-            },
-            modification: Arc::new(Step(|_: Option<&Item>| Change::Keep)),
-        })
+            };
+            Action::nothing(table, key)
+        }))
     }
 }

@@ -115,6 +115,15 @@ impl Service {
     /// # Errors
     /// When its definition cannot be read.
     pub fn find_table(&self, name: &str) -> Result<Option<Arc<ItemTable>>, Error> {
+        // PartiQL can name what is no name of a table.
+        if name == TRANSACTIONS {
+            return Ok(None);
+        }
+        self.find_any_table(name)
+    }
+
+    /// As [`Service::find_table`], also the table of the records of transactions.
+    pub(crate) fn find_any_table(&self, name: &str) -> Result<Option<Arc<ItemTable>>, Error> {
         let schema = self.engine.schema();
         let mut tables = self.tables.borrow_mut();
         if tables.0 != schema.version {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::{Extent, ReplicatedRead, Stretch};
-use dynamodb::{CancellationReason, Error, Item};
+use dynamodb::value::size;
+use dynamodb::{CancellationReason, Error, ErrorKind, Item};
 use mutation::ClusteringSlice;
 use query::QueryError;
 use stdx::planted::{self, Bug};
@@ -25,8 +26,15 @@ use crate::transaction::all;
 const ATTEMPTS_MAX: u32 = 6;
 /// The first pause before it begins again; each next one is twice as long.
 const PAUSE_FIRST: Duration = Duration::from_millis(4);
+/// Bytes of all items together, as the service limits them.
+const BYTES_MAX: usize = 4 << 20;
 /// Bytes that one step of a read takes: all of an item.
 const ITEM_BYTES: usize = 1 << 20;
+
+/// Whether a row has not changed. A deletion may have the timestamp of what it deletes.
+fn is_same(one: &StoredRow, other: &StoredRow) -> bool {
+    one.timestamp == other.timestamp && one.item.is_some() == other.item.is_some()
+}
 
 impl Service {
     /// The items of keys, as they were at one moment.
@@ -37,9 +45,19 @@ impl Service {
         self: &Rc<Self>,
         items: Vec<(Arc<ItemTable>, ItemKey)>,
     ) -> Result<Vec<Option<Item>>, Error> {
+        for (table, _) in &items {
+            self.check_transactional(table)?;
+        }
         let mut pause = PAUSE_FIRST;
         for _ in 0..ATTEMPTS_MAX {
             let first = self.read_unlocked(&items).await?;
+            let bytes = first.iter().flatten().filter_map(|row| row.item.as_ref());
+            let bytes: usize = stdx::preempt::allowed(|| bytes.map(size::item_bytes).sum());
+            if bytes > BYTES_MAX {
+                return Err(Error::validation(
+                    "Transaction request cannot return items of more than 4 MB altogether",
+                ));
+            }
             if planted::is_planted(Bug::ReadTogetherOnce)
                 && let Some(first) = first
             {
@@ -47,7 +65,7 @@ impl Service {
             }
             if let Some(first) = first
                 && let Some(second) = self.read_unlocked(&items).await?
-                && first.iter().zip(&second).all(|(a, b)| a.timestamp == b.timestamp)
+                && first.iter().zip(&second).all(|(a, b)| is_same(a, b))
             {
                 return Ok(second.into_iter().map(|row| row.item).collect());
             }
@@ -75,11 +93,18 @@ impl Service {
             .await
             .into_iter()
             .collect::<Result<_, _>>()?;
-        let mut has_locks = false;
-        for (row, (table, key)) in rows.iter().zip(items) {
-            if let Some(lock) = row.lock.as_deref().and_then(Lock::decode) {
-                has_locks = true;
-                self.settle(table, key, &lock).await?;
+        let locked = rows.iter().zip(items).filter_map(|(row, (table, key))| {
+            let lock = row.lock.as_deref().and_then(Lock::decode)?;
+            let (service, table, key) = (self.clone(), table.clone(), key.clone());
+            Some(async move { service.settle(&table, &key, &lock).await })
+        });
+        let settled = all(locked.collect()).await;
+        let has_locks = !settled.is_empty();
+        for settled in settled {
+            match settled {
+                // It begins again, or gives up with a reason for each item.
+                Err(error) if error.kind != ErrorKind::TransactionConflict => return Err(error),
+                _ => {}
             }
         }
         Ok((!has_locks).then_some(rows))

@@ -34,9 +34,9 @@ const ATTEMPTS_MAX: u32 = 6;
 /// The first pause of a request that waits for a transaction; each next one is twice as long.
 const PAUSE_FIRST: Duration = Duration::from_millis(4);
 
-/// Transactions of a shard that are committed, answered, and settled meanwhile; those beyond them are settled before
+/// Transactions of a shard that are committed and answered, and are being settled; those beyond them are settled before
 /// they are answered.
-const SETTLING_MAX: usize = 256;
+pub(crate) const SETTLING_MAX: usize = 256;
 /// From which try on a write that meets the lock of a transaction without a record gives up on that.
 const PATIENT_TRIES: usize = 3;
 
@@ -49,6 +49,17 @@ pub struct Action {
     pub key: ItemKey,
     /// What is done to it, or only checked.
     pub modification: Arc<dyn Modification>,
+}
+
+impl Action {
+    /// An item to which nothing is done: what is left to know of an action once its lock is set.
+    pub(crate) fn nothing(table: Arc<ItemTable>, key: ItemKey) -> Self {
+        Self {
+            table,
+            key,
+            modification: Arc::new(Step(|_: Option<&Item>| Change::Keep)),
+        }
+    }
 }
 
 /// A write that a function decides.
@@ -116,6 +127,7 @@ enum Prepared {
 fn reason(error: &Error) -> CancellationReason {
     let (code, item) = match &error.kind {
         ErrorKind::ConditionalCheckFailed { item } => ("ConditionalCheckFailed", item.clone()),
+        ErrorKind::DuplicateItem => ("DuplicateItem", None),
         ErrorKind::ItemCollectionSizeLimitExceeded => ("ItemCollectionSizeLimitExceeded", None),
         ErrorKind::ProvisionedThroughputExceeded => ("ProvisionedThroughputExceeded", None),
         ErrorKind::Throttling => ("ThrottlingError", None),
@@ -157,16 +169,22 @@ impl Service {
         token: Option<Token>,
     ) -> Result<Transacted, Error> {
         for action in &actions {
-            if self.isolation_of(&action.table)? != WriteIsolation::Always {
-                return Err(Error::validation(format!(
-                    "Transactions need the write isolation always_use_lwt, which table {} does not have",
-                    action.table.name
-                )));
-            }
+            self.check_transactional(&action.table)?;
         }
         let service = self.clone();
         // It ends whether its client waits or not: half of it would keep locks until others abort it.
         runtime::spawn(async move { service.transact(actions, token).await }).await
+    }
+
+    /// Refuses a table whose writes do not see transactions.
+    pub(crate) fn check_transactional(&self, table: &ItemTable) -> Result<(), Error> {
+        if self.isolation_of(table)? == WriteIsolation::Always {
+            return Ok(());
+        }
+        Err(Error::validation(format!(
+            "Transactions need the write isolation always_use_lwt, which table {} does not have",
+            table.name
+        )))
     }
 
     async fn transact(self: &Rc<Self>, actions: Vec<Action>, token: Option<Token>) -> Result<Transacted, Error> {
@@ -233,9 +251,13 @@ impl Service {
     }
 
     /// Carries a committed transaction out, beside other requests if there are not too many. Those that meet its locks
-    /// meanwhile know that it is committed.
+    /// before that know that it is committed.
     async fn settle_committed(self: &Rc<Self>, id: Uuid, actions: &[Action], is_kept: bool) {
-        let (service, actions) = (self.clone(), actions.to_vec());
+        // Of the request nothing is kept but where its items are.
+        let places = actions
+            .iter()
+            .map(|action| Action::nothing(action.table.clone(), action.key.clone()));
+        let (service, actions) = (self.clone(), places.collect::<Vec<_>>());
         let settling = async move {
             let over = match service.settle_all(id, &actions, State::Committed).await {
                 Ok(()) if is_kept => service.note_settled(id).await,
@@ -439,11 +461,7 @@ impl Service {
         if !state.is_decided() {
             return Ok(false);
         }
-        let action = Action {
-            table: table.clone(),
-            key: key.clone(),
-            modification: Arc::new(Step(|_: Option<&Item>| Change::Keep)),
-        };
+        let action = Action::nothing(table.clone(), key.clone());
         self.settle_row(lock.transaction, &action, state).await?;
         Ok(true)
     }
@@ -474,7 +492,10 @@ impl Service {
 fn is_of_action(error: &Error) -> bool {
     matches!(
         error.kind,
-        ErrorKind::ConditionalCheckFailed { .. } | ErrorKind::Validation | ErrorKind::ItemCollectionSizeLimitExceeded
+        ErrorKind::ConditionalCheckFailed { .. }
+            | ErrorKind::DuplicateItem
+            | ErrorKind::Validation
+            | ErrorKind::ItemCollectionSizeLimitExceeded
     )
 }
 
@@ -491,7 +512,7 @@ fn prepare_row(id: Uuid, action: &Action, stored: &StoredRow) -> Result<RowDecis
     let intent = match action.modification.decide(stored.item.as_ref())? {
         Change::Keep => Intent::Keep,
         Change::Put(item) | Change::Update(Updated { item, .. }) => Intent::Put(item),
-        Change::Delete => Intent::Delete,
+        Change::Delete | Change::Expire => Intent::Delete,
     };
     let lock = Lock {
         transaction: id,

@@ -237,3 +237,35 @@ fn a_transaction_that_begins_after_others_gave_up_on_it_is_found() {
     let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::BegunAfterAbort));
     assert_eq!(begun_late(), (true, vec![EACH + 1, 7, 7, 7]), "half of it is done");
 }
+
+/// What an account has after a transaction with a token, which adds one to it, was asked for twice.
+fn asked_twice() -> Vec<i64> {
+    let seen = Rc::new(RefCell::default());
+    let note = seen.clone();
+    with_service(6, move |service| {
+        let note = note.clone();
+        async move {
+            create(&service).await;
+            let update = ADD_ONE.replace(r#","ReturnValues":"UPDATED_NEW""#, "");
+            let request = format!(r#"{{"TransactItems":[{{"Update":{update}}}],"ClientRequestToken":"once"}}"#);
+            for _ in 0..2 {
+                assert_eq!(ask(&service, "TransactWriteItems", &request).await, "{}");
+            }
+            let get = r#"{"TableName":"bank","Key":{"p":{"S":"0"}},"ConsistentRead":true}"#;
+            *note.borrow_mut() = numbers(&ask(&service, "GetItem", get).await);
+        }
+    });
+    seen.take()
+}
+
+#[test]
+fn a_request_with_a_token_is_done_once() {
+    assert_eq!(asked_twice(), [EACH + 1]);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_request_that_is_done_twice_though_it_has_a_token_is_found() {
+    let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::UnheededToken));
+    assert_eq!(asked_twice(), [EACH + 2]);
+}

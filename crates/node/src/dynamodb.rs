@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use config::{Config, WriteIsolation};
 use dynamodb_engine::Service;
-use dynamodb_engine::table::ItemTable;
 use dynamodb_server::{
     Api, ApiAnswer, ApiRequest, Nodes, Parts, Port, Secret, Secrets, SecretsUnavailable, Server, Settings,
 };
 use front::{Endpoints, Front, Listeners, Tls, TlsFiles};
 
 use query::Engine;
-use runtime::Instant;
+use runtime::{Instant, ShardId};
 use types::Token;
 
 use crate::start::Shared;
@@ -180,6 +179,10 @@ fn late() -> dynamodb_engine::Error {
 /// How often this node looks for transactions whose coordinators have ended.
 const SWEEP_PERIOD: Duration = Duration::from_secs(30);
 
+/// How often expired items are looked for, at least, where the option says longer: before the first time, and after a
+/// time when the clock was wrong.
+const EXPIRY_WAIT: Duration = Duration::from_secs(300);
+
 /// Finishes transactions of nodes that have ended in the middle; never returns. Runs on each shard.
 async fn sweep(service: Rc<Service>) {
     loop {
@@ -188,7 +191,7 @@ async fn sweep(service: Rc<Service>) {
             continue;
         }
         if let Err(error) = sweep_once(&service).await {
-            log::debug!("transactions are not looked at, and are again in half a minute: {error}");
+            log::debug!("some transactions are not finished, and are looked at again in half a minute: {error}");
         }
     }
 }
@@ -197,33 +200,42 @@ async fn sweep_once(service: &Rc<Service>) -> Result<(), dynamodb_engine::Error>
     let Some(records) = service.records_table()? else {
         return Ok(());
     };
-    for range in ranges(service, &records) {
-        service.sweep_transactions(range).await?;
+    let mut swept = Ok(());
+    if runtime::shard() == ShardId(0) && service.raise_copies_of_records().await? {
+        log::info!("the records of transactions get as many copies as tables that are created now");
     }
-    Ok(())
+    let ranges = upkeep::row_expiry::own_ranges_in_datacenter(service.engine(), &records.table);
+    for range in tokens_of(ranges) {
+        swept = service.sweep_transactions(range).await.map(drop).and(swept);
+    }
+    swept
 }
 
-/// The ranges of tokens of a table's items that this shard looks after, both ends inside.
-fn ranges(service: &Rc<Service>, table: &ItemTable) -> Vec<(Token, Token)> {
-    let own = upkeep::row_expiry::own_ranges(service.engine(), &table.table).into_iter();
-    own.map(|(after, to)| (Token(after.0.saturating_add(1)), to)).collect()
+/// Ranges of tokens with both ends inside.
+fn tokens_of(ranges: Vec<(Token, Token)>) -> impl Iterator<Item = (Token, Token)> {
+    let ranges = ranges.into_iter();
+    ranges.map(|(after, to)| (Token(after.0.saturating_add(1)), to))
 }
 
 /// Deletes items that have expired, once in a period; never returns. Runs on each shard.
 async fn expire(service: Rc<Service>, shared: Arc<Shared>) {
+    let period = || shared.options.current().config.row_expiry_period;
+    let mut wait = period().min(EXPIRY_WAIT);
     loop {
-        runtime::sleep(shared.options.current().config.row_expiry_period).await;
+        runtime::sleep(wait).await;
         // Items that have not expired would be lost.
         if !runtime::is_clock_trusted() {
+            wait = period().min(EXPIRY_WAIT);
             continue;
         }
+        wait = period();
         for table in service.expiring_tables() {
-            for range in ranges(&service, &table) {
+            for range in tokens_of(upkeep::row_expiry::own_ranges(service.engine(), &table.table)) {
                 if let Err(error) = service.expire_items(&table, range).await {
                     log::warn!(
                         "expired items of table {} stay until the next look in {} s: {error}",
                         table.name,
-                        shared.options.current().config.row_expiry_period.as_secs()
+                        wait.as_secs()
                     );
                 }
             }

@@ -204,7 +204,8 @@ mod planted {
 
     #[test]
     fn a_row_that_a_flush_does_not_list_is_found() {
-        is_found(Bug::LostPosting, "flushed: missing");
+        // Memory is short: the first rows are in a file before all are flushed.
+        is_found(Bug::LostPosting, "in memory: missing");
     }
 
     #[test]

@@ -87,9 +87,4 @@ mod planted {
     fn items_that_are_read_at_different_moments_are_found() {
         finds(Bug::ReadTogetherOnce);
     }
-
-    #[test]
-    fn a_request_that_is_done_twice_though_it_has_a_token_is_found() {
-        finds(Bug::UnheededToken);
-    }
 }

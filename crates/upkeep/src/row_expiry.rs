@@ -178,6 +178,20 @@ pub fn own_ranges(engine: &Engine, table: &Table) -> Vec<(Token, Token)> {
     })
 }
 
+/// The ranges of a table of which this shard is the first replica of its datacenter that lives: tokens
+/// `after < token <= to`. For what is ordered in one datacenter.
+#[must_use]
+pub fn own_ranges_in_datacenter(engine: &Engine, table: &Table) -> Vec<(Token, Token)> {
+    let view = engine.coordinator.context.view();
+    let Some(route) = view.route(table.id) else {
+        return Vec::new();
+    };
+    ranges_of(&view, &route.map, &|replica| {
+        let is_here = view.locality.datacenter(replica.node) == view.locality.local_datacenter();
+        is_here && engine.coordinator.context.is_live(replica.node)
+    })
+}
+
 fn ranges_of(view: &ClusterView, map: &TabletMap, is_live: &dyn Fn(&Replica) -> bool) -> Vec<(Token, Token)> {
     let here = Replica {
         node: view.me,

@@ -97,6 +97,10 @@ impl Write {
     }
 }
 
+/// Bytes of the items of a page over several ranges, after which the next range is of another page: that of the
+/// service.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
 /// What a statement has returned.
 #[derive(Default)]
 struct Returned {
@@ -237,9 +241,13 @@ impl Service {
         let (mut returned, mut left, mut bytes) = (Returned::default(), limit, 0);
         let level = Self::read_level(is_consistent);
         for (number, extent) in extents.iter().enumerate().skip(first) {
-            let page = self
+            let mut page = self
                 .read_page(table, extent, after.take().as_ref(), left, level)
                 .await?;
+            // A page of rows that are no items is not one of the API.
+            while page.items.is_empty() && page.has_more && page.last.is_some() {
+                page = self.read_page(table, extent, page.last.as_ref(), left, level).await?;
+            }
             let last = page.items.last().map(|item| table.key_item(item));
             left = left.map(|left| left.saturating_sub(u32::try_from(page.items.len()).unwrap_or(u32::MAX)));
             preempt::allowed(|| {
@@ -259,7 +267,8 @@ impl Service {
                 }
                 Ok::<_, Error>(())
             })?;
-            if let (true, Some(last)) = (page.has_more, &last) {
+            let is_full = bytes >= PAGE_BYTES_MAX && number + 1 < extents.len();
+            if let (true, Some(last)) = (page.has_more || is_full, &last) {
                 returned.next = Some(encode_place(number, last));
                 returned.last = Some(copy_item(last));
                 break;
@@ -300,7 +309,8 @@ impl Service {
         let run = |statement: Statement| {
             let service = self.clone();
             async move {
-                let command = match partiql::parse_single(&statement.text, &statement.parameters) {
+                let parsed = preempt::allowed(|| partiql::parse_single(&statement.text, &statement.parameters));
+                let command = match parsed {
                     Ok(command) => command,
                     Err(error) => {
                         let result = Err(error);
@@ -365,6 +375,13 @@ impl Service {
                 let Command::Select(select) = command else { continue };
                 let units = read_units(bytes_of(found.as_ref()), Consistency::Transactional);
                 add_consumed(&mut capacities, consumed(&select.table, units, CapacityKind::Read));
+                let found = match &select.condition {
+                    Some(condition) => {
+                        let bindings = condition.bind(&NO_SUBSTITUTIONS)?;
+                        found.filter(|found| condition.expression.tree.holds(found, &bindings))
+                    }
+                    None => found,
+                };
                 let found = found.map(|found| project(select.projection.as_ref(), &NO_SUBSTITUTIONS, found));
                 *item = found.transpose()?;
             }
@@ -383,10 +400,8 @@ impl Service {
                     table,
                 });
             }
-            let token = request.token.as_ref().map(|text| {
-                let texts: Vec<String> = request.statements.iter().map(|s| format!("{s:?}")).collect();
-                Token::new(text, texts.join("\n").as_bytes())
-            });
+            let token = request.token.as_ref();
+            let token = token.map(|text| Token::new(text, &request.statements));
             self.transact_write(actions, token).await?;
         }
         let mut out = Vec::new();

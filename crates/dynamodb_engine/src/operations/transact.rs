@@ -91,11 +91,9 @@ impl Service {
             .map(|(action, table)| action.key(&table.definition));
         let keys = all_keys(keys.collect(), true)?;
         check_distinct(request.actions.iter().map(|action| &action.table).zip(&keys))?;
-        let token = {
-            // What an answer reports does not make another request.
-            let asked = || format!("{:?}", request.actions);
-            request.token.as_ref().map(|text| Token::new(text, asked().as_bytes()))
-        };
+        // What an answer reports does not make another request.
+        let token = request.token.as_ref();
+        let token = token.map(|text| Token::new(text, &request.actions));
         let mut capacities = Vec::new();
         let mut actions = Vec::with_capacity(tables.len());
         for ((write, table), key) in request.actions.into_iter().zip(tables).zip(&keys) {

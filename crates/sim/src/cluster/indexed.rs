@@ -1,9 +1,9 @@
 //! Secondary indexes: they are created and dropped while clients write, and rows are read by their values.
 //!
 //! A value names its write ([`super::history`]), so a read by values is checked by both of its sides. A row that it
-//! returns has the value, and is checked as by any other read. A row that it leaves out has, as far as the history knows,
-//! perhaps no value, or one that was not asked for. The statements allow filtering: they are asked whether there is an
-//! index or not, and while one is built.
+//! returns has the value, and is checked as by any other read. A row that it leaves out has, as far as the history
+//! knows, perhaps no value, or one that was not asked for. The statements allow filtering: they are asked whether
+//! there is an index or not, and while one is built.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,8 +27,8 @@ const TABLES: [(u8, &str, &str); 5] = [
     (T, "t", "p, v"),
     (E, "e", "p, v"),
 ];
-/// Indexes: table and target. Only those of `v` and of the entries are asked for values; what the others list is compared
-/// with the rows in the end, on each replica ([`super::contents`]).
+/// Indexes: table and target. Only those of `v` and of the entries are asked for values; what the others list is
+/// compared with the rows in the end, on each replica ([`super::contents`]).
 const INDEXES: [(&str, &str); 11] = [
     ("r", "v"),
     ("a", "v"),
@@ -299,7 +299,8 @@ impl Clients {
             .try_for_each(|key| check(*key, None))
     }
 
-    /// When all replicas hold the same, each node finds the rows at ONE by their values: all, and those of a few values.
+    /// When all replicas hold the same, each node finds the rows at ONE by their values: all, and those of a few
+    /// values.
     pub(crate) async fn look_by_value(&self, registers: &BTreeMap<Key, i32>) -> Result<(), String> {
         for node in self.members() {
             let mut client = self.connect_patiently(node).await?;

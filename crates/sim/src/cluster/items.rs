@@ -2,7 +2,8 @@
 //!
 //! Appends are single updates, some of them on a condition, and transactions over two or three items. Reads are of one
 //! item, consistent or not, and of several at one moment. All of it must fit one order that keeps real time
-//! ([`testkit::serializable`]). Lists are left behind when they have become long, and all are read in the end.
+//! ([`testkit::serializable`]). A list that has become long is
+//! not used any more, and all lists are read in the end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -92,7 +93,7 @@ impl Lists {
 
 /// The table of a list, and the key of its item.
 fn place(key: Key) -> (&'static str, Value) {
-    if key % 2 == 0 {
+    if key.is_multiple_of(2) {
         return (TABLES[0], json!({"p": {"S": format!("list{key}")}}));
     }
     let partition = format!("list{}", key / 4);
