@@ -184,9 +184,9 @@ fn keeps_deletions_of_a_long_look() -> bool {
             found.set(shard.has_data());
         })
     });
-    let hour = Duration::from_secs(36_000);
+    let hour = Duration::from_hours(1);
     assert!(sim.run_until(hour, || step.get() == 1), "the rows are not written");
-    sim.set_disk_delay(node, Duration::from_secs(15));
+    sim.set_disk_delay(node, Duration::from_secs(3));
     step.set(2);
     assert!(sim.run_until(hour, || step.get() == 3), "the look does not end");
     sim.set_disk_delay(node, Duration::ZERO);
