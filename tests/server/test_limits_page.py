@@ -25,12 +25,13 @@ TRIED = {
     "test_keys_of_one_in": "keys named by one IN",
     "test_ranges_of_a_read": "ranges of rows that a SELECT names by IN in all its partitions",
     "test_rows_of_a_write": "rows that a write names by IN in several partitions",
-    "test_bytes_of_a_write": "bytes that a write packs for the rows that its IN relations name",
+    "test_bytes_of_a_write": "bytes that a write packs for the rows that its IN relations name, all statements of a batch together",
     "test_nesting_of_expressions": "nesting of a statement's expressions",
     "test_types_in_a_type": "types in a type",
     "test_names_of_columns_and_types": "name of a column, type, field or function",
     "test_copies": "copies in a datacenter",
-    "test_combinations": "combinations of the values of several `IN`",
+    "test_combinations": "combinations of the values of several `IN`, or of one and values of other columns",
+    "test_patterns": "pattern of `LIKE`",
     "test_names_of_keyspaces": "name of a keyspace",
     "test_names_of_tables": "name of a table",
     "test_columns": "columns of a table, dropped ones included",
@@ -65,6 +66,9 @@ ELSEWHERE = {
     "memtables": ("durability/test_memory.py", "test_memory_holds_while_more_is_written"),
     "compactions that are remembered": ("server/test_operator_tools.py", "compactionhistory"),
     "elements of a collection": ("server/test_large.py", "test_large_collections"),
+    "digits of a varint or decimal in arithmetic, aggregates, functions of numbers and CAST to another number": (
+        "server/test_impossible_options.py", "LONGEST_NUMBER = 10_000",
+    ),
     "one value": ("server/test_large.py", "test_a_request_of_many_megabytes"),
     "a partition": ("server/test_large.py", "large_partition"),
 }  # fmt: skip
@@ -137,10 +141,11 @@ class Limit:
 
 @pytest.fixture(scope="module")
 def names(session):
-    made = {key: cql.unique("limits") for key in ("one", "two", "blobs")}
+    made = {key: cql.unique("limits") for key in ("one", "two", "blobs", "text")}
     session.execute(f"CREATE TABLE {made['one']} (k int, c int, e int, v blob, PRIMARY KEY (k, c, e))")
     session.execute(f"CREATE TABLE {made['two']} (k int, k2 int, PRIMARY KEY ((k, k2)))")
     session.execute(f"CREATE TABLE {made['blobs']} (k blob, c blob, v int, PRIMARY KEY (k, c))")
+    session.execute(f"CREATE TABLE {made['text']} (k int PRIMARY KEY, v text)")
     yield made
     for name in made.values():
         session.execute(f"DROP TABLE {name}")
@@ -293,12 +298,18 @@ def test_copies(here):
 
 
 def test_combinations(here, names):
-    of_partition, of_clustering = here.figures
+    of_partition, of_clustering, _ = here.figures
     for most, where in ((of_partition, f"{names['two']} WHERE k IN (%s) AND k2 IN (%s)"), (of_clustering, f"{names['one']} WHERE k = 1 AND c IN (%s) AND e IN (%s)")):
         select = f"SELECT k FROM {where}"
         # All the same: they are counted, and read once.
         here.taken(select % (numbers(most // 100), numbers(100)))
         assert f"at most {most} are allowed" in here.beyond(select % (numbers(most // 100 + 1), numbers(100)))
+
+
+def test_patterns(here, names):
+    (longest,) = here.figures
+    here.taken(f"SELECT k FROM {names['text']} WHERE v LIKE '{'%' * longest}' ALLOW FILTERING")
+    here.beyond(f"SELECT k FROM {names['text']} WHERE v LIKE '{'%' * (longest + 1)}' ALLOW FILTERING")
 
 
 def test_names_of_keyspaces(here):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.ceto_only("the names are those of a ceto node")
 # What a node exports only where the machine lets it.
 ONLY_ON_SOME_MACHINES = {"ceto_shard_user_instructions_total": "perf_event_open may be forbidden"}
 TYPES = ("counter", "gauge", "histogram")
-LABELS = {"shard", "keyspace", "table", "peer", "kind", "class", "group"}
+LABELS = {"shard", "keyspace", "table", "peer", "kind", "class", "group", "operation"}
 # Whose labels are what it says.
 INFO = "ceto_build_info"
 # 3 MB in four sstables.

@@ -45,7 +45,7 @@ def test_system_tables_that_pages_name_are_there(session):
 
 
 def test_statements_of_pages_are_taken(session, keyspace, table):
-    tables = {"ks.t": table("p int, c int, PRIMARY KEY (p, c)"), "shop.articles": table("k int PRIMARY KEY")}
+    tables = {"ks.t": table("p int, c int, PRIMARY KEY (p, c)"), "shop.articles": table("k int PRIMARY KEY"), "shop.orders": table("k int PRIMARY KEY")}
     tried = 0
     for page, text in texts():
         for line in re.findall(r"^ {4,}((?:SELECT|UPDATE|INSERT|DELETE|ALTER TABLE) .*)$", text, re.M):
