@@ -153,6 +153,7 @@ impl ResultMemory {
     }
 
     async fn reservation(self: &Arc<Self>, bytes: usize, trial_bytes_max: Option<usize>) -> Arc<Reservation> {
+        let asked_bytes = bytes;
         let (queue, bytes) = self.queue(bytes);
         let (is_small, for_small) = (matches!(queue, Queue::Small), self.bytes_max / 3);
         let waiting = self.ticket(queue);
@@ -174,6 +175,7 @@ impl ResultMemory {
         Arc::new(Reservation {
             memory: Arc::clone(self),
             small_bytes: if is_small { bytes } else { 0 },
+            asked_bytes: if is_small { asked_bytes } else { 0 },
             bytes: AtomicUsize::new(bytes),
             held: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
@@ -241,6 +243,8 @@ pub struct Reservation {
     memory: Arc<ResultMemory>,
     /// What it began with if it was small, else 0.
     small_bytes: usize,
+    /// What it asked for if it was small, else 0: in little memory it began with less, and need not grow to have that.
+    asked_bytes: usize,
     bytes: AtomicUsize,
     /// The size of the result so far.
     held: AtomicUsize,
@@ -302,7 +306,8 @@ impl Reservation {
     /// `Overloaded` when the turn does not come in time, and when it is a trial.
     pub async fn grow_to(&self, bytes: usize) -> Result<(), Overloaded> {
         let has = self.bytes();
-        if bytes <= has.max(self.trial_bytes_max.unwrap_or(0)) {
+        let was_asked = has > 0 && bytes <= self.asked_bytes;
+        if was_asked || bytes <= has.max(self.trial_bytes_max.unwrap_or(0)) {
             return Ok(());
         }
         if let Some(most) = self.trial_bytes_max {
@@ -505,6 +510,19 @@ mod tests {
             })
         });
         assert!(sim.run_until_ended(node, Duration::from_secs(60)), "it did not end");
+    }
+
+    #[test]
+    fn a_small_result_of_a_small_node_does_not_wait_for_what_it_asked_for() {
+        let memory = ResultMemory::new(2 * READ_BYTES);
+        let _large = reservation(&memory, 100 * LIMIT).expect("it is free");
+        let Poll::Ready(small) = poll(pin!(memory.reserve(READ_BYTES + 100))) else {
+            panic!("a third is for small ones")
+        };
+        assert!(small.bytes() < READ_BYTES, "it has a third");
+        let before = memory.taken();
+        assert_eq!(poll(pin!(small.hold(100))), Poll::Ready(Ok(())));
+        assert_eq!(memory.taken(), before, "it has not grown");
     }
 
     #[test]
