@@ -480,7 +480,7 @@ impl Service {
     async fn sweep_remains(self: &Rc<Self>, records: &ItemTable, id: &[u8]) -> Result<bool, Error> {
         let key = Self::record_key(records, id)?;
         let record = self.read_item(records, &key, Consistency::LocalQuorum).await?;
-        let has_remains = record.is_some_and(|record| record.get(BEGAN).is_none());
+        let has_remains = record.is_some_and(|record| !record.contains_key(BEGAN));
         if has_remains {
             self.forget(id).await?;
         }
