@@ -286,7 +286,7 @@ impl Service {
     #[doc(hidden)]
     pub async fn abandon_transaction(self: &Rc<Self>, actions: &[Action], is_committed: bool) -> Result<(), Error> {
         let id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
-        assert!(self.begin(id, actions, runtime::now()).await?, "nobody knows it");
+        assert!(self.begin(id, actions, runtime::now()).await?, "no other node knows it");
         let attempt = Attempt {
             id,
             number: 1,

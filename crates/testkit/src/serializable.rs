@@ -170,7 +170,7 @@ impl ListHistory {
             writers.extend(transaction.appends.iter().map(|append| (*append, number)));
         }
         match there.iter().find(|append| !writers.contains_key(append)) {
-            Some((key, element)) => Err(format!("list {key} has {element}, which nobody appended")),
+            Some((key, element)) => Err(format!("list {key} has {element}, which no transaction appended")),
             None => Ok(writers),
         }
     }
@@ -374,7 +374,7 @@ mod tests {
         assert!(told.says().starts_with("lost"), "{}", told.says());
         let told = Told::of(&[(1, &[10, 10])]).and((1, 2), &[(1, 10)], &[]);
         assert!(told.says().contains("twice"), "{}", told.says());
-        assert!(Told::of(&[(1, &[10])]).says().contains("nobody"));
+        assert!(Told::of(&[(1, &[10])]).says().contains("no transaction appended"));
         let mut told = Told::of(&[(1, &[10]), (2, &[])]);
         let id = told.0.begin("half".to_owned(), 1, vec![(1, 10), (2, 20)]);
         assert!(told.says().starts_with("half done"), "{}", told.says());
