@@ -1,0 +1,86 @@
+"""Applications of the DynamoDB API run with their endpoint changed and nothing else: AWS SDKs, and libraries that use them, as their registries have them.
+
+Each program does what a user does with its SDK or library, prints one line for each check, and ends with 1 at the first that fails:
+
+    PROGRAM ENDPOINT CUTTING_ENDPOINT PREFIX
+
+CUTTING_ENDPOINT is the node behind `harness.lost_answers`. PREFIX begins the name of each table of the program. With `--server HOST:PORT` the programs
+ask any other server of the API, for example an emulator.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import cql
+from harness.dynamodb import api_node
+from harness.lost_answers import LostAnswers
+
+HERE = Path(__file__).parent
+BUILD_SECONDS = 1200
+RUN_SECONDS = 600
+LAST_LINE = "all as it should be"
+
+NPM = [["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"]]
+# Each language with how its programs are built, all at once, and how one of them is run.
+LANGUAGES = {
+    "node": (NPM, lambda program: ["node", f"{program}.js"]),
+}
+SDKS = {
+    "AWS SDK for JavaScript 3, client-dynamodb": ("node", "sdk"),
+    "AWS SDK for JavaScript 3, lib-dynamodb": ("node", "document"),
+}
+
+
+@pytest.fixture(scope="module")
+def endpoint(pytestconfig):
+    if address := pytestconfig.getoption("--server"):
+        yield f"http://{address}"
+        return
+    with api_node(smp=2, memory="1G", runtime=pytestconfig.getoption("--runtime")) as node:
+        yield node.endpoint
+        assert node.alive, node.log()
+
+
+@pytest.fixture(scope="module")
+def cutting_endpoint(endpoint):
+    with LostAnswers(endpoint) as proxy:
+        yield proxy.endpoint
+
+
+@pytest.fixture(scope="module")
+def built():
+    """built(language) builds the programs of a language, once, and returns their directory."""
+    directories = {}
+
+    def build(language):
+        if language not in directories:
+            directory = HERE / language / "dynamodb"
+            for command in LANGUAGES[language][0]:
+                done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+                assert done.returncode == 0, f"{language}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            directories[language] = directory
+        return directories[language]
+
+    return build
+
+
+@pytest.fixture
+def runs(built, endpoint, cutting_endpoint):
+    """runs(language, program) runs a program to its end and asserts that each of its checks passed."""
+
+    def run(language, program):
+        directory = built(language)
+        command = [*LANGUAGES[language][1](program), endpoint, cutting_endpoint, cql.unique(program)]
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+        print(done.stdout, done.stderr)
+        assert done.returncode == 0, f"{program}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.stdout.splitlines()[-1] == LAST_LINE
+
+    return run
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_an_application_of_an_sdk_runs_unchanged(runs, sdk):
+    runs(*SDKS[sdk])
