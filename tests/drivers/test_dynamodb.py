@@ -23,11 +23,14 @@ RUN_SECONDS = 600
 LAST_LINE = "all as it should be"
 
 NPM = [["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"]]
+GO = [["go", "build", "-o", "target/sdk", "."]]
 # Each language with how its programs are built, all at once, and how one of them is run.
 LANGUAGES = {
+    "go": (GO, lambda program: [f"target/{program}"]),
     "node": (NPM, lambda program: ["node", f"{program}.js"]),
 }
 SDKS = {
+    "AWS SDK for Go 2": ("go", "sdk"),
     "AWS SDK for JavaScript 3, client-dynamodb": ("node", "sdk"),
     "AWS SDK for JavaScript 3, lib-dynamodb": ("node", "document"),
 }
