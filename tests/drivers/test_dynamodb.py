@@ -23,14 +23,18 @@ RUN_SECONDS = 600
 LAST_LINE = "all as it should be"
 
 NPM = [["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"]]
+MAVEN = [["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]]
 GO = [["go", "build", "-o", "target/sdk", "."]]
 # Each language with how its programs are built, all at once, and how one of them is run.
 LANGUAGES = {
     "go": (GO, lambda program: [f"target/{program}"]),
+    "java": (MAVEN, lambda program: ["sh", "-c", 'exec java -cp "target/classes:$(cat target/classpath)" "$@"', "java", program]),
     "node": (NPM, lambda program: ["node", f"{program}.js"]),
 }
 SDKS = {
     "AWS SDK for Go 2": ("go", "sdk"),
+    "AWS SDK for Java 2": ("java", "Sdk"),
+    "AWS SDK for Java 2, enhanced client": ("java", "Enhanced"),
     "AWS SDK for JavaScript 3, client-dynamodb": ("node", "sdk"),
     "AWS SDK for JavaScript 3, lib-dynamodb": ("node", "document"),
 }
