@@ -22,14 +22,17 @@ BUILD_SECONDS = 1200
 RUN_SECONDS = 600
 LAST_LINE = "all as it should be"
 
-NPM = [["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"]]
-MAVEN = [["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]]
+CARGO = [["cargo", "build", "--quiet", "--locked"]]
 GO = [["go", "build", "-o", "target/sdk", "."]]
+MAVEN = [["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]]
+NPM = [["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"]]
+JAVA = ["sh", "-c", 'exec java -cp "target/classes:$(cat target/classpath)" "$@"', "java"]
 # Each language with how its programs are built, all at once, and how one of them is run.
 LANGUAGES = {
     "go": (GO, lambda program: [f"target/{program}"]),
-    "java": (MAVEN, lambda program: ["sh", "-c", 'exec java -cp "target/classes:$(cat target/classpath)" "$@"', "java", program]),
+    "java": (MAVEN, lambda program: [*JAVA, program]),
     "node": (NPM, lambda program: ["node", f"{program}.js"]),
+    "rust": (CARGO, lambda program: [f"target/debug/{program}"]),
 }
 SDKS = {
     "AWS SDK for Go 2": ("go", "sdk"),
@@ -37,6 +40,7 @@ SDKS = {
     "AWS SDK for Java 2, enhanced client": ("java", "Enhanced"),
     "AWS SDK for JavaScript 3, client-dynamodb": ("node", "sdk"),
     "AWS SDK for JavaScript 3, lib-dynamodb": ("node", "document"),
+    "AWS SDK for Rust": ("rust", "dynamodb-test"),
 }
 
 
