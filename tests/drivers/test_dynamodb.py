@@ -42,6 +42,13 @@ SDKS = {
     "AWS SDK for JavaScript 3, lib-dynamodb": ("node", "document"),
     "AWS SDK for Rust": ("rust", "dynamodb-test"),
 }
+LIBRARIES = {
+    "ElectroDB": ("node", "electrodb"),
+    "dynamodb-admin": ("node", "admin"),
+    "dynamodb-onetable": ("node", "onetable"),
+    "dynamodb-toolbox": ("node", "toolbox"),
+    "dynamoose": ("node", "dynamoose"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +102,7 @@ def runs(built, endpoint, cutting_endpoint):
 @pytest.mark.parametrize("sdk", SDKS)
 def test_an_application_of_an_sdk_runs_unchanged(runs, sdk):
     runs(*SDKS[sdk])
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_an_application_of_a_library_runs_unchanged(runs, library):
+    runs(*LIBRARIES[library])

@@ -30,7 +30,8 @@ function rejects(promise, error, matches = {}) {
 }
 
 // ValidationException has no class in this SDK: it is a DynamoDBServiceException of that name.
-const refuses = (promise, message) => rejects(promise, dynamodb.DynamoDBServiceException, { name: "ValidationException", message });
+const refuses = (promise, message) =>
+  rejects(promise, dynamodb.DynamoDBServiceException, { name: "ValidationException", message });
 
 async function get(p, c) {
   return (await client.getItem({ TableName: table, Key: key(p, c), ConsistentRead: true })).Item;
@@ -73,7 +74,10 @@ run({
     assert.equal(state, "SUCCESS");
     const { Table } = await client.describeTable({ TableName: table });
     assert.equal(Table.TableStatus, "ACTIVE");
-    assert.deepEqual(Table.KeySchema.map((part) => part.AttributeName), ["p", "c"]);
+    assert.deepEqual(
+      Table.KeySchema.map((part) => part.AttributeName),
+      ["p", "c"],
+    );
     assert.equal(Table.BillingModeSummary.BillingMode, "PAY_PER_REQUEST");
     assert.match(Table.TableArn, new RegExp(`^arn:aws:dynamodb:[^:]*:[0-9]*:table/${table}$`));
     assert.equal((await client.describeTable({ TableName: Table.TableArn })).Table.TableId, Table.TableId);
@@ -94,20 +98,39 @@ run({
       KeySchema: [{ AttributeName: "id", KeyType: "HASH" }],
       BillingMode: "PAY_PER_REQUEST",
     };
-    await rejects(client.createTable({ TableName: table, ...keys }), dynamodb.ResourceInUseException, { message: /Table already exists/ });
-    await rejects(client.describeTable({ TableName: `${prefix}-none` }), dynamodb.ResourceNotFoundException, { message: /Table: .*-none not found/ });
-    await rejects(client.getItem({ TableName: `${prefix}-none`, Key: { id: { S: "a" } } }), dynamodb.ResourceNotFoundException);
+    await rejects(client.createTable({ TableName: table, ...keys }), dynamodb.ResourceInUseException, {
+      message: /Table already exists/,
+    });
+    await rejects(client.describeTable({ TableName: `${prefix}-none` }), dynamodb.ResourceNotFoundException, {
+      message: /Table: .*-none not found/,
+    });
+    await rejects(
+      client.getItem({ TableName: `${prefix}-none`, Key: { id: { S: "a" } } }),
+      dynamodb.ResourceNotFoundException,
+    );
     await rejects(client.deleteTable({ TableName: `${prefix}-none` }), dynamodb.ResourceNotFoundException);
-    await refuses(client.createTable({ TableName: "a", ...keys }), /at least 3 characters|length greater than or equal to 3/);
-    await refuses(client.getItem({ TableName: table, Key: { p: { S: "a" } } }), /The provided key element does not match the schema/);
-    await refuses(client.putItem({ TableName: table, Item: { p: { N: "1" }, c: { N: "1" } } }), /Type mismatch for key p expected: S actual: N/);
-    await refuses(client.getItem({ TableName: table, Key: key("a", 1), ProjectionExpression: "a b" }), /Invalid ProjectionExpression: Syntax error/);
+    await refuses(
+      client.createTable({ TableName: "a", ...keys }),
+      /at least 3 characters|length greater than or equal to 3/,
+    );
+    await refuses(
+      client.getItem({ TableName: table, Key: { p: { S: "a" } } }),
+      /The provided key element does not match the schema/,
+    );
+    await refuses(
+      client.putItem({ TableName: table, Item: { p: { N: "1" }, c: { N: "1" } } }),
+      /Type mismatch for key p expected: S actual: N/,
+    );
+    await refuses(
+      client.getItem({ TableName: table, Key: key("a", 1), ProjectionExpression: "a b" }),
+      /Invalid ProjectionExpression: Syntax error/,
+    );
   },
 
   "values of every type come back": async () => {
     const item = {
       ...key("types", 1),
-      text: { S: "Größe \u{1F3B5}\n\"\\" },
+      text: { S: 'Größe \u{1F3B5}\n"\\' },
       emptyText: { S: "" },
       long: { N: "12345678901234567890123456789012345678" },
       small: { N: "-0.00000000000000000000000000000000000001" },
@@ -132,22 +155,44 @@ run({
     assert.deepEqual(numbers.NS.sort(), ["-2.5", "1", "1000"]);
     assert.deepEqual(binaries.BS.map((bytes) => bytes[0]).sort(), [1, 2]);
     // Numbers that are equal come back in one plain form.
-    await client.putItem({ TableName: table, Item: { ...key("types", 2), n: { L: ["1.0", "1E+3", "-0", "0012", "1e-2"].map((N) => ({ N })) } } });
-    assert.deepEqual((await get("types", 2)).n.L.map(({ N }) => N), ["1", "1000", "0", "12", "0.01"]);
+    await client.putItem({
+      TableName: table,
+      Item: { ...key("types", 2), n: { L: ["1.0", "1E+3", "-0", "0012", "1e-2"].map((N) => ({ N })) } },
+    });
+    assert.deepEqual(
+      (await get("types", 2)).n.L.map(({ N }) => N),
+      ["1", "1000", "0", "12", "0.01"],
+    );
     for (const empty of [{ SS: [] }, { NS: [] }, { BS: [] }]) {
       await refuses(client.putItem({ TableName: table, Item: { ...key("types", 3), empty } }), /set.* not be empty/i);
     }
-    await refuses(client.putItem({ TableName: table, Item: { ...key("types", 3), twice: { SS: ["a", "a"] } } }), /duplicates/);
-    await refuses(client.putItem({ TableName: table, Item: { ...key("types", 3), n: { N: "1".repeat(39) } } }), /38 significant digits/);
-    await refuses(client.putItem({ TableName: table, Item: { ...key("types", 3), n: { N: "one" } } }), /cannot be converted to a numeric value/);
+    await refuses(
+      client.putItem({ TableName: table, Item: { ...key("types", 3), twice: { SS: ["a", "a"] } } }),
+      /duplicates/,
+    );
+    await refuses(
+      client.putItem({ TableName: table, Item: { ...key("types", 3), n: { N: "1".repeat(39) } } }),
+      /38 significant digits/,
+    );
+    await refuses(
+      client.putItem({ TableName: table, Item: { ...key("types", 3), n: { N: "one" } } }),
+      /cannot be converted to a numeric value/,
+    );
     await refuses(client.putItem({ TableName: table, Item: key("", 3) }), /empty string value/);
-    await refuses(client.putItem({ TableName: table, Item: { ...key("types", 3), long: { S: "x".repeat(410_000) } } }), /Item size has exceeded the maximum allowed size/);
+    await refuses(
+      client.putItem({ TableName: table, Item: { ...key("types", 3), long: { S: "x".repeat(410_000) } } }),
+      /Item size has exceeded the maximum allowed size/,
+    );
   },
 
   "a put replaces an item and returns the old one": async () => {
-    const put = (item, options) => client.putItem({ TableName: table, Item: { ...key("put", 1), ...item }, ...options });
+    const put = (item, options) =>
+      client.putItem({ TableName: table, Item: { ...key("put", 1), ...item }, ...options });
     assert.equal((await put({ v: { N: "1" } }, { ReturnValues: "ALL_OLD" })).Attributes, undefined);
-    const { Attributes, ConsumedCapacity } = await put({ v: { N: "2" } }, { ReturnValues: "ALL_OLD", ReturnConsumedCapacity: "TOTAL" });
+    const { Attributes, ConsumedCapacity } = await put(
+      { v: { N: "2" } },
+      { ReturnValues: "ALL_OLD", ReturnConsumedCapacity: "TOTAL" },
+    );
     assert.deepEqual(Attributes, { ...key("put", 1), v: { N: "1" } });
     assert.deepEqual([ConsumedCapacity.TableName, ConsumedCapacity.CapacityUnits], [table, 1]);
     assert.equal((await put({ w: { N: "3" } })).Attributes, undefined);
@@ -156,8 +201,17 @@ run({
   },
 
   "a condition that fails returns the item": async () => {
-    const put = (options) => client.putItem({ TableName: table, Item: key("put", 1), ConditionExpression: "attribute_not_exists(p)", ...options });
-    await rejects(put(), dynamodb.ConditionalCheckFailedException, { message: /^The conditional request failed$/, Item: undefined });
+    const put = (options) =>
+      client.putItem({
+        TableName: table,
+        Item: key("put", 1),
+        ConditionExpression: "attribute_not_exists(p)",
+        ...options,
+      });
+    await rejects(put(), dynamodb.ConditionalCheckFailedException, {
+      message: /^The conditional request failed$/,
+      Item: undefined,
+    });
     await rejects(put({ ReturnValuesOnConditionCheckFailure: "ALL_OLD" }), dynamodb.ConditionalCheckFailedException, {
       Item: { ...key("put", 1), w: { N: "3" } },
     });
@@ -166,26 +220,50 @@ run({
   "an update returns what was asked for": async () => {
     await client.putItem({
       TableName: table,
-      Item: { ...key("update", 1), n: { N: "1" }, tags: { SS: ["a", "b"] }, gone: { S: "x" }, nested: { M: { list: { L: [{ N: "0" }] } } }, same: { S: "s" } },
+      Item: {
+        ...key("update", 1),
+        n: { N: "1" },
+        tags: { SS: ["a", "b"] },
+        gone: { S: "x" },
+        nested: { M: { list: { L: [{ N: "0" }] } } },
+        same: { S: "s" },
+      },
     });
     const update = async (ReturnValues) =>
       (
         await client.updateItem({
           TableName: table,
           Key: key("update", 1),
-          UpdateExpression: "SET #n = #n + :one, nested.#l[0] = :one, fresh = if_not_exists(fresh, :zero) + :one, joined = list_append(nested.#l, :list) REMOVE gone ADD added :one, more :set DELETE tags :set",
+          UpdateExpression:
+            "SET #n = #n + :one, nested.#l[0] = :one, fresh = if_not_exists(fresh, :zero) + :one, joined = list_append(nested.#l, :list) REMOVE gone ADD added :one, more :set DELETE tags :set",
           ExpressionAttributeNames: { "#n": "n", "#l": "list" },
-          ExpressionAttributeValues: { ":one": { N: "1" }, ":zero": { N: "0" }, ":list": { L: [{ S: "l" }] }, ":set": { SS: ["b"] } },
+          ExpressionAttributeValues: {
+            ":one": { N: "1" },
+            ":zero": { N: "0" },
+            ":list": { L: [{ S: "l" }] },
+            ":set": { SS: ["b"] },
+          },
           ReturnValues,
         })
       ).Attributes;
     assert.equal(await update("NONE"), undefined);
     assert.deepEqual(await update("UPDATED_OLD"), {
-      n: { N: "2" }, nested: { M: { list: { L: [{ N: "1" }] } } }, fresh: { N: "1" }, joined: { L: [{ N: "0" }, { S: "l" }] }, added: { N: "1" }, more: { SS: ["b"] }, tags: { SS: ["a"] },
+      n: { N: "2" },
+      nested: { M: { list: { L: [{ N: "1" }] } } },
+      fresh: { N: "1" },
+      joined: { L: [{ N: "0" }, { S: "l" }] },
+      added: { N: "1" },
+      more: { SS: ["b"] },
+      tags: { SS: ["a"] },
     });
     assert.deepEqual(await update("UPDATED_NEW"), {
-      n: { N: "4" }, nested: { M: { list: { L: [{ N: "1" }] } } }, fresh: { N: "3" }, joined: { L: [{ N: "1" }, { S: "l" }] },
-      added: { N: "3" }, more: { SS: ["b"] }, tags: { SS: ["a"] },
+      n: { N: "4" },
+      nested: { M: { list: { L: [{ N: "1" }] } } },
+      fresh: { N: "3" },
+      joined: { L: [{ N: "1" }, { S: "l" }] },
+      added: { N: "3" },
+      more: { SS: ["b"] },
+      tags: { SS: ["a"] },
     });
     const old = await update("ALL_OLD");
     const now = await update("ALL_NEW");
@@ -195,34 +273,84 @@ run({
     // An update makes an item that is not there, and a set that becomes empty is removed.
     const made = await client.updateItem({ TableName: table, Key: key("update", 2), ReturnValues: "ALL_NEW" });
     assert.deepEqual(made.Attributes, key("update", 2));
-    const emptied = { TableName: table, Key: key("update", 1), UpdateExpression: "DELETE tags :a", ExpressionAttributeValues: { ":a": { SS: ["a"] } }, ReturnValues: "ALL_NEW" };
+    const emptied = {
+      TableName: table,
+      Key: key("update", 1),
+      UpdateExpression: "DELETE tags :a",
+      ExpressionAttributeValues: { ":a": { SS: ["a"] } },
+      ReturnValues: "ALL_NEW",
+    };
     assert.equal((await client.updateItem(emptied)).Attributes.tags, undefined);
     const Item = await get("update", 1);
     await rejects(
-      client.updateItem({ ...emptied, ConditionExpression: "attribute_exists(tags)", ReturnValues: "NONE", ReturnValuesOnConditionCheckFailure: "ALL_OLD" }),
+      client.updateItem({
+        ...emptied,
+        ConditionExpression: "attribute_exists(tags)",
+        ReturnValues: "NONE",
+        ReturnValuesOnConditionCheckFailure: "ALL_OLD",
+      }),
       dynamodb.ConditionalCheckFailedException,
       { Item },
     );
-    await refuses(client.updateItem({ ...emptied, UpdateExpression: "SET p = :a" }), /Cannot update attribute p. This attribute is part of the key/);
-    await refuses(client.updateItem({ ...emptied, UpdateExpression: "SET nowhere.deep = :a" }), /The document path provided in the update expression is invalid for update/);
+    await refuses(
+      client.updateItem({ ...emptied, UpdateExpression: "SET p = :a" }),
+      /Cannot update attribute p. This attribute is part of the key/,
+    );
+    await refuses(
+      client.updateItem({ ...emptied, UpdateExpression: "SET nowhere.deep = :a" }),
+      /The document path provided in the update expression is invalid for update/,
+    );
   },
 
   "conditions of every operator hold": async () => {
     await client.putItem({
       TableName: table,
-      Item: { ...key("where", 1), n: { N: "10" }, s: { S: "bebop" }, l: { L: [{ S: "a" }] }, set: { NS: ["1", "2"] }, b: { B: Uint8Array.of(1, 2) } },
+      Item: {
+        ...key("where", 1),
+        n: { N: "10" },
+        s: { S: "bebop" },
+        l: { L: [{ S: "a" }] },
+        set: { NS: ["1", "2"] },
+        b: { B: Uint8Array.of(1, 2) },
+      },
     });
     const values = {
-      ":n": { N: "10.0" }, ":m": { N: "11" }, ":s": { S: "beb" }, ":p": { S: "bop" }, ":t": { S: "S" }, ":a": { S: "a" }, ":one": { N: "1" }, ":five": { N: "5" },
+      ":n": { N: "10.0" },
+      ":m": { N: "11" },
+      ":s": { S: "beb" },
+      ":p": { S: "bop" },
+      ":t": { S: "S" },
+      ":a": { S: "a" },
+      ":one": { N: "1" },
+      ":five": { N: "5" },
     };
     const holds = [
-      "n = :n", "n <> :m", "n < :m AND n <= :n", "n > :five AND n >= :n", "n BETWEEN :five AND :m", "n IN (:five, :n)", "begins_with(s, :s)", "contains(s, :p)",
-      "contains(l, :a)", "contains(#set, :one)", "attribute_type(s, :t)", "attribute_exists(l[0]) AND attribute_not_exists(l[1])", "size(s) = :five",
-      "NOT (n = :m) AND (n = :n OR n = :m)", "not contains (s, :a)", "size(b) < :five", "l[0] = :a",
+      "n = :n",
+      "n <> :m",
+      "n < :m AND n <= :n",
+      "n > :five AND n >= :n",
+      "n BETWEEN :five AND :m",
+      "n IN (:five, :n)",
+      "begins_with(s, :s)",
+      "contains(s, :p)",
+      "contains(l, :a)",
+      "contains(#set, :one)",
+      "attribute_type(s, :t)",
+      "attribute_exists(l[0]) AND attribute_not_exists(l[1])",
+      "size(s) = :five",
+      "NOT (n = :m) AND (n = :n OR n = :m)",
+      "not contains (s, :a)",
+      "size(b) < :five",
+      "l[0] = :a",
     ];
     for (const condition of holds) {
-      for (const [expression, isTrue] of [[condition, true], [`NOT (${condition})`, false]]) {
-        const used = Object.fromEntries(Object.entries(values).filter(([name]) => new RegExp(`${name}\\b`).test(condition)));
+      for (const [expression, isTrue] of [
+        [condition, true],
+        [`NOT (${condition})`, false],
+      ]) {
+        const used = Object.fromEntries(
+          Object.entries(values).filter(([name]) => new RegExp(`${name}\\b`).test(condition)),
+        );
         const put = client.updateItem({
           TableName: table,
           Key: key("where", 1),
@@ -238,7 +366,11 @@ run({
 
   "a delete removes an item and returns it": async () => {
     const remove = (options) => client.deleteItem({ TableName: table, Key: key("put", 1), ...options });
-    const not = { ConditionExpression: "w = :w", ExpressionAttributeValues: { ":w": { N: "0" } }, ReturnValuesOnConditionCheckFailure: "ALL_OLD" };
+    const not = {
+      ConditionExpression: "w = :w",
+      ExpressionAttributeValues: { ":w": { N: "0" } },
+      ReturnValuesOnConditionCheckFailure: "ALL_OLD",
+    };
     await rejects(remove(not), dynamodb.ConditionalCheckFailedException, { Item: { ...key("put", 1), w: { N: "3" } } });
     assert.deepEqual((await remove({ ReturnValues: "ALL_OLD" })).Attributes, { ...key("put", 1), w: { N: "3" } });
     assert.equal((await remove({ ReturnValues: "ALL_OLD" })).Attributes, undefined);
@@ -246,7 +378,11 @@ run({
   },
 
   "a query reads all pages": async () => {
-    const all = Array.from({ length: PAGED_ITEMS }, (_, c) => ({ ...key("pages", c), v: { S: KILOBYTES_10 }, even: { BOOL: c % 2 === 0 } }));
+    const all = Array.from({ length: PAGED_ITEMS }, (_, c) => ({
+      ...key("pages", c),
+      v: { S: KILOBYTES_10 },
+      even: { BOOL: c % 2 === 0 },
+    }));
     await writeAll(all.map((Item) => ({ PutRequest: { Item } })));
     // A paginator writes into the request that it is given.
     const query = {
@@ -259,23 +395,47 @@ run({
     const [found, pages] = await items(dynamodb.paginateQuery({ client }, { ...query }));
     assert.deepEqual(found, all);
     assert.equal(pages, 3);
-    const [down] = await items(dynamodb.paginateQuery({ client, pageSize: 70 }, { ...query, ScanIndexForward: false, ConsistentRead: true }));
+    const [down] = await items(
+      dynamodb.paginateQuery({ client, pageSize: 70 }, { ...query, ScanIndexForward: false, ConsistentRead: true }),
+    );
     assert.deepEqual(numbers(down), [...upwards].reverse());
     const [even] = await items(
-      dynamodb.paginateQuery({ client }, {
-        ...query,
-        KeyConditionExpression: "p = :p AND c BETWEEN :low AND :high",
-        FilterExpression: "even = :yes",
-        ProjectionExpression: "c",
-        ExpressionAttributeValues: { ":p": { S: "pages" }, ":low": { N: "10" }, ":high": { N: "19" }, ":yes": { BOOL: true } },
-      }),
+      dynamodb.paginateQuery(
+        { client },
+        {
+          ...query,
+          KeyConditionExpression: "p = :p AND c BETWEEN :low AND :high",
+          FilterExpression: "even = :yes",
+          ProjectionExpression: "c",
+          ExpressionAttributeValues: {
+            ":p": { S: "pages" },
+            ":low": { N: "10" },
+            ":high": { N: "19" },
+            ":yes": { BOOL: true },
+          },
+        },
+      ),
     );
-    assert.deepEqual(even, [10, 12, 14, 16, 18].map((c) => ({ c: { N: String(c) } })));
-    const counted = await client.query({ ...query, KeyConditionExpression: "p = :p AND c < :c", ExpressionAttributeValues: { ":p": { S: "pages" }, ":c": { N: "7" } }, Select: "COUNT" });
-    assert.deepEqual([counted.Count, counted.ScannedCount, counted.Items, counted.LastEvaluatedKey], [7, 7, undefined, undefined]);
+    assert.deepEqual(
+      even,
+      [10, 12, 14, 16, 18].map((c) => ({ c: { N: String(c) } })),
+    );
+    const counted = await client.query({
+      ...query,
+      KeyConditionExpression: "p = :p AND c < :c",
+      ExpressionAttributeValues: { ":p": { S: "pages" }, ":c": { N: "7" } },
+      Select: "COUNT",
+    });
+    assert.deepEqual(
+      [counted.Count, counted.ScannedCount, counted.Items, counted.LastEvaluatedKey],
+      [7, 7, undefined, undefined],
+    );
     const first = await client.query({ ...query, Limit: 3 });
     assert.deepEqual(first.LastEvaluatedKey, key("pages", 2));
-    assert.deepEqual(numbers((await client.query({ ...query, Limit: 2, ExclusiveStartKey: first.LastEvaluatedKey })).Items), [3, 4]);
+    assert.deepEqual(
+      numbers((await client.query({ ...query, Limit: 2, ExclusiveStartKey: first.LastEvaluatedKey })).Items),
+      [3, 4],
+    );
     await refuses(client.query({ ...query, KeyConditionExpression: "p > :p" }), /Query key condition not supported/);
   },
 
@@ -284,16 +444,27 @@ run({
     assert.ok(pages > 2, pages);
     const identity = (item) => `${item.p.S}/${item.c.N}`;
     const segments = await Promise.all(
-      [0, 1, 2, 3].map((Segment) => items(dynamodb.paginateScan({ client, pageSize: 50 }, { TableName: table, Segment, TotalSegments: 4 }))),
+      [0, 1, 2, 3].map((Segment) =>
+        items(dynamodb.paginateScan({ client, pageSize: 50 }, { TableName: table, Segment, TotalSegments: 4 })),
+      ),
     );
     assert.deepEqual(segments.flatMap(([part]) => part.map(identity)).sort(), found.map(identity).sort());
     const [filtered] = await items(
-      dynamodb.paginateScan({ client }, {
-        TableName: table, FilterExpression: "#p = :p AND c < :c", ProjectionExpression: "#p, c",
-        ExpressionAttributeNames: { "#p": "p" }, ExpressionAttributeValues: { ":p": { S: "pages" }, ":c": { N: "3" } },
-      }),
+      dynamodb.paginateScan(
+        { client },
+        {
+          TableName: table,
+          FilterExpression: "#p = :p AND c < :c",
+          ProjectionExpression: "#p, c",
+          ExpressionAttributeNames: { "#p": "p" },
+          ExpressionAttributeValues: { ":p": { S: "pages" }, ":c": { N: "3" } },
+        },
+      ),
     );
-    assert.deepEqual(filtered.sort((a, b) => a.c.N - b.c.N), [0, 1, 2].map((c) => key("pages", c)));
+    assert.deepEqual(
+      filtered.sort((a, b) => a.c.N - b.c.N),
+      [0, 1, 2].map((c) => key("pages", c)),
+    );
     await refuses(client.scan({ TableName: table, Segment: 4, TotalSegments: 4 }), /Segment/);
   },
 
@@ -311,20 +482,44 @@ run({
       if (left[table]) assert.equal(left[table].ProjectionExpression, "c, v");
     }
     assert.ok(rounds > 1, rounds);
-    assert.deepEqual(found.map((item) => Number(item.c.N)).sort((a, b) => a - b), [...Array(LARGE_ITEMS).keys()]);
+    assert.deepEqual(
+      found.map((item) => Number(item.c.N)).sort((a, b) => a - b),
+      [...Array(LARGE_ITEMS).keys()],
+    );
     await writeAll(keys.map((Key) => ({ DeleteRequest: { Key } })));
-    const none = await client.batchGetItem({ RequestItems: { [table]: { Keys: keys }, [other]: { Keys: [{ id: { B: Uint8Array.of(1) } }] } } });
+    const none = await client.batchGetItem({
+      RequestItems: { [table]: { Keys: keys }, [other]: { Keys: [{ id: { B: Uint8Array.of(1) } }] } },
+    });
     assert.deepEqual([none.Responses, none.UnprocessedKeys], [{ [table]: [], [other]: [] }, {}]);
-    await refuses(client.batchGetItem({ RequestItems: { [table]: { Keys: [key("a", 1), key("a", 1)] } } }), /Provided list of item keys contains duplicates/);
+    await refuses(
+      client.batchGetItem({ RequestItems: { [table]: { Keys: [key("a", 1), key("a", 1)] } } }),
+      /Provided list of item keys contains duplicates/,
+    );
     const tooMany = Array.from({ length: 101 }, (_, c) => key("a", c));
-    await refuses(client.batchGetItem({ RequestItems: { [table]: { Keys: tooMany } } }), /(less than or equal to 100|Too many items requested)/);
+    await refuses(
+      client.batchGetItem({ RequestItems: { [table]: { Keys: tooMany } } }),
+      /(less than or equal to 100|Too many items requested)/,
+    );
   },
 
   "a transaction is done as a whole": async () => {
-    const count = { Update: { TableName: other, Key: { id: { B: Uint8Array.of(7) } }, UpdateExpression: "ADD n :one", ExpressionAttributeValues: { ":one": { N: "1" } } } };
+    const count = {
+      Update: {
+        TableName: other,
+        Key: { id: { B: Uint8Array.of(7) } },
+        UpdateExpression: "ADD n :one",
+        ExpressionAttributeValues: { ":one": { N: "1" } },
+      },
+    };
     const written = {
       TransactItems: [
-        { Put: { TableName: table, Item: { ...key("both", 1), v: { S: "put" } }, ConditionExpression: "attribute_not_exists(p)" } },
+        {
+          Put: {
+            TableName: table,
+            Item: { ...key("both", 1), v: { S: "put" } },
+            ConditionExpression: "attribute_not_exists(p)",
+          },
+        },
         count,
         { Delete: { TableName: table, Key: key("update", 2) } },
         { ConditionCheck: { TableName: table, Key: key("where", 1), ConditionExpression: "attribute_exists(p)" } },
@@ -333,7 +528,10 @@ run({
     };
     await client.transactWriteItems(written);
     await client.transactWriteItems(written);
-    await rejects(client.transactWriteItems({ ...written, TransactItems: [count] }), dynamodb.IdempotentParameterMismatchException);
+    await rejects(
+      client.transactWriteItems({ ...written, TransactItems: [count] }),
+      dynamodb.IdempotentParameterMismatchException,
+    );
     const read = await client.transactGetItems({
       TransactItems: [
         { Get: { TableName: table, Key: key("both", 1), ProjectionExpression: "v" } },
@@ -342,7 +540,10 @@ run({
       ],
       ReturnConsumedCapacity: "TOTAL",
     });
-    assert.deepEqual(read.Responses.map(({ Item }) => Item), [{ v: { S: "put" } }, undefined, { id: { B: Uint8Array.of(7) }, n: { N: "1" } }]);
+    assert.deepEqual(
+      read.Responses.map(({ Item }) => Item),
+      [{ v: { S: "put" } }, undefined, { id: { B: Uint8Array.of(7) }, n: { N: "1" } }],
+    );
     assert.deepEqual(read.ConsumedCapacity.map(({ TableName }) => TableName).sort(), [other, table]);
   },
 
@@ -351,35 +552,59 @@ run({
     const cancelled = {
       TransactItems: [
         { Put: { TableName: table, Item: key("both", 2) } },
-        { Update: { TableName: table, Key: key("both", 1), UpdateExpression: "SET w = :v", ...condition, ReturnValuesOnConditionCheckFailure: "ALL_OLD" } },
+        {
+          Update: {
+            TableName: table,
+            Key: key("both", 1),
+            UpdateExpression: "SET w = :v",
+            ...condition,
+            ReturnValuesOnConditionCheckFailure: "ALL_OLD",
+          },
+        },
         { Delete: { TableName: table, Key: key("where", 1), ...condition } },
       ],
     };
     await rejects(client.transactWriteItems(cancelled), dynamodb.TransactionCanceledException, {
-      message: "Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed, ConditionalCheckFailed]",
+      message:
+        "Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed, ConditionalCheckFailed]",
       CancellationReasons: [
         { Code: "None" },
-        { Code: "ConditionalCheckFailed", Message: "The conditional request failed", Item: { ...key("both", 1), v: { S: "put" } } },
+        {
+          Code: "ConditionalCheckFailed",
+          Message: "The conditional request failed",
+          Item: { ...key("both", 1), v: { S: "put" } },
+        },
         { Code: "ConditionalCheckFailed", Message: "The conditional request failed" },
       ],
     });
     assert.equal(await get("both", 2), undefined);
     const twice = { Put: { TableName: table, Item: key("both", 3) } };
-    await refuses(client.transactWriteItems({ TransactItems: [twice, twice] }), /Transaction request cannot include multiple operations on one item/);
+    await refuses(
+      client.transactWriteItems({ TransactItems: [twice, twice] }),
+      /Transaction request cannot include multiple operations on one item/,
+    );
   },
 
   "PartiQL statements write and read": async () => {
     const execute = (Statement, Parameters, options) => client.executeStatement({ Statement, Parameters, ...options });
-    for (const c of [1, 2, 3]) await execute(`INSERT INTO "${table}" VALUE {'p': ?, 'c': ?, 'v': {'list': [1, 'a'], 'set': <<1, 2>>}}`, [{ S: "partiql" }, { N: String(c) }]);
+    for (const c of [1, 2, 3])
+      await execute(`INSERT INTO "${table}" VALUE {'p': ?, 'c': ?, 'v': {'list': [1, 'a'], 'set': <<1, 2>>}}`, [
+        { S: "partiql" },
+        { N: String(c) },
+      ]);
     await rejects(execute(`INSERT INTO "${table}" VALUE {'p': 'partiql', 'c': 1}`), dynamodb.DuplicateItemException);
     const select = `SELECT c, v.list[1] FROM "${table}" WHERE p = ? ORDER BY c DESC`;
     const first = await execute(select, [{ S: "partiql" }], { Limit: 2 });
     const rest = await execute(select, [{ S: "partiql" }], { Limit: 2, NextToken: first.NextToken });
     assert.deepEqual([first.Items.map(({ c }) => c.N), rest.Items.map(({ c }) => c.N)], [["3", "2"], ["1"]]);
-    const updated = await execute(`UPDATE "${table}" SET v.x = 5 REMOVE v.list[0] WHERE p = 'partiql' AND c = 2 RETURNING ALL NEW *`);
+    const updated = await execute(
+      `UPDATE "${table}" SET v.x = 5 REMOVE v.list[0] WHERE p = 'partiql' AND c = 2 RETURNING ALL NEW *`,
+    );
     assert.deepEqual([updated.Items[0].v.M.x, updated.Items[0].v.M.list], [{ N: "5" }, { L: [{ S: "a" }] }]);
     await rejects(
-      execute(`UPDATE "${table}" SET v.x = 6 WHERE p = 'partiql' AND c = 2 AND v.x = 1`, undefined, { ReturnValuesOnConditionCheckFailure: "ALL_OLD" }),
+      execute(`UPDATE "${table}" SET v.x = 6 WHERE p = 'partiql' AND c = 2 AND v.x = 1`, undefined, {
+        ReturnValuesOnConditionCheckFailure: "ALL_OLD",
+      }),
       dynamodb.ConditionalCheckFailedException,
       { Item: updated.Items[0] },
     );
@@ -397,10 +622,23 @@ run({
         { Statement: `UPDATE "${table}" SET w = ? WHERE p = 'partiql' AND c = 2`, Parameters: [{ BOOL: true }] },
       ],
     });
-    const [left] = await items(dynamodb.paginateQuery({ client }, { TableName: table, KeyConditionExpression: "p = :p", ExpressionAttributeValues: { ":p": { S: "partiql" } } }));
-    assert.deepEqual(left.map(({ c, w }) => [c.N, w?.BOOL]), [["2", true], ["3", undefined]]);
+    const [left] = await items(
+      dynamodb.paginateQuery(
+        { client },
+        { TableName: table, KeyConditionExpression: "p = :p", ExpressionAttributeValues: { ":p": { S: "partiql" } } },
+      ),
+    );
+    assert.deepEqual(
+      left.map(({ c, w }) => [c.N, w?.BOOL]),
+      [
+        ["2", true],
+        ["3", undefined],
+      ],
+    );
     await rejects(
-      client.executeTransaction({ TransactStatements: [{ Statement: `UPDATE "${table}" SET w = 1 WHERE p = 'partiql' AND c = 2 AND w = 7` }] }),
+      client.executeTransaction({
+        TransactStatements: [{ Statement: `UPDATE "${table}" SET w = 1 WHERE p = 'partiql' AND c = 2 AND w = 7` }],
+      }),
       dynamodb.TransactionCanceledException,
       { CancellationReasons: [{ Code: "ConditionalCheckFailed", Message: "The conditional request failed" }] },
     );
@@ -408,17 +646,32 @@ run({
   },
 
   "a table has a TTL, tags and another billing mode": async () => {
-    const { TimeToLiveSpecification } = await client.updateTimeToLive({ TableName: table, TimeToLiveSpecification: { Enabled: true, AttributeName: "ends" } });
+    const { TimeToLiveSpecification } = await client.updateTimeToLive({
+      TableName: table,
+      TimeToLiveSpecification: { Enabled: true, AttributeName: "ends" },
+    });
     assert.deepEqual(TimeToLiveSpecification, { Enabled: true, AttributeName: "ends" });
-    assert.deepEqual((await client.describeTimeToLive({ TableName: table })).TimeToLiveDescription, { TimeToLiveStatus: "ENABLED", AttributeName: "ends" });
+    assert.deepEqual((await client.describeTimeToLive({ TableName: table })).TimeToLiveDescription, {
+      TimeToLiveStatus: "ENABLED",
+      AttributeName: "ends",
+    });
     const { Table } = await client.describeTable({ TableName: table });
     const ResourceArn = Table.TableArn;
-    await client.tagResource({ ResourceArn, Tags: [{ Key: "stage", Value: "test" }, { Key: "team", Value: "sound" }] });
+    await client.tagResource({
+      ResourceArn,
+      Tags: [
+        { Key: "stage", Value: "test" },
+        { Key: "team", Value: "sound" },
+      ],
+    });
     await client.untagResource({ ResourceArn, TagKeys: ["stage"] });
     assert.deepEqual((await client.listTagsOfResource({ ResourceArn })).Tags, [{ Key: "team", Value: "sound" }]);
     await client.updateTable({ TableName: other, BillingMode: "PAY_PER_REQUEST", DeletionProtectionEnabled: true });
     await dynamodb.waitUntilTableExists(WAIT, { TableName: other });
-    assert.equal((await client.describeTable({ TableName: other })).Table.BillingModeSummary.BillingMode, "PAY_PER_REQUEST");
+    assert.equal(
+      (await client.describeTable({ TableName: other })).Table.BillingModeSummary.BillingMode,
+      "PAY_PER_REQUEST",
+    );
     await refuses(client.deleteTable({ TableName: other }), /deletion protection/i);
     await client.updateTable({ TableName: other, DeletionProtectionEnabled: false });
     const names = [];
@@ -432,7 +685,12 @@ run({
   "a request whose answer is lost is sent again and done once": async () => {
     const cut = new dynamodb.DynamoDB(settings(cuttingEndpoint));
     const id = { id: { B: Uint8Array.of(9) } };
-    const add = { TableName: other, Key: id, UpdateExpression: "ADD n :one", ExpressionAttributeValues: { ":one": { N: "1" } } };
+    const add = {
+      TableName: other,
+      Key: id,
+      UpdateExpression: "ADD n :one",
+      ExpressionAttributeValues: { ":one": { N: "1" } },
+    };
     await cut.putItem({ TableName: other, Item: { ...id, n: { N: "0" } } });
     for (let i = 0; i < 3; i++) await cut.transactWriteItems({ TransactItems: [{ Update: add }] });
     const { Item, $metadata } = await cut.getItem({ TableName: other, Key: id, ConsistentRead: true });
