@@ -44,6 +44,7 @@ SDKS = {
 }
 LIBRARIES = {
     "ElectroDB": ("node", "electrodb"),
+    "Kinesis Client Library": ("java", "Leases"),
     "dynamodb-admin": ("node", "admin"),
     "dynamodb-onetable": ("node", "onetable"),
     "dynamodb-toolbox": ("node", "toolbox"),
@@ -102,6 +103,7 @@ def runs(built, endpoint, cutting_endpoint):
 @pytest.mark.parametrize("sdk", SDKS)
 def test_an_application_of_an_sdk_runs_unchanged(runs, sdk):
     runs(*SDKS[sdk])
+
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_an_application_of_a_library_runs_unchanged(runs, library):
