@@ -9,6 +9,7 @@ ask any other server of the API, for example an emulator.
 """
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,17 @@ CARGO = [["cargo", "build", "--quiet", "--locked"]]
 GO = [["go", "build", "-o", "target/sdk", "."]]
 MAVEN = [["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]]
 NPM = [["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"]]
+PIP = [
+    [sys.executable, "-m", "venv", "target/venv"],
+    ["target/venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"],
+]
 JAVA = ["sh", "-c", 'exec java -cp "target/classes:$(cat target/classpath)" "$@"', "java"]
 # Each language with how its programs are built, all at once, and how one of them is run.
 LANGUAGES = {
     "go": (GO, lambda program: [f"target/{program}"]),
     "java": (MAVEN, lambda program: [*JAVA, program]),
     "node": (NPM, lambda program: ["node", f"{program}.js"]),
+    "python": (PIP, lambda program: ["target/venv/bin/python", f"{program}.py"]),
     "rust": (CARGO, lambda program: [f"target/debug/{program}"]),
 }
 SDKS = {
@@ -43,8 +49,11 @@ SDKS = {
     "AWS SDK for Rust": ("rust", "dynamodb-test"),
 }
 LIBRARIES = {
+    "Celery": ("python", "celery_results"),
     "ElectroDB": ("node", "electrodb"),
     "Kinesis Client Library": ("java", "Leases"),
+    "PynamoDB": ("python", "pynamodb_models"),
+    "aiodynamo": ("python", "aiodynamo_client"),
     "dynamodb-admin": ("node", "admin"),
     "dynamodb-onetable": ("node", "onetable"),
     "dynamodb-toolbox": ("node", "toolbox"),
