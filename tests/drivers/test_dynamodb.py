@@ -8,6 +8,8 @@ CUTTING_ENDPOINT is the node behind `harness.lost_answers`. PREFIX begins the na
 ask any other server of the API, for example an emulator.
 """
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ from harness.dynamodb import api_node
 from harness.lost_answers import LostAnswers
 
 HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "dynamodb.md"
 BUILD_SECONDS = 1200
 RUN_SECONDS = 600
 LAST_LINE = "all as it should be"
@@ -29,7 +32,9 @@ MAVEN = [["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.ou
 NPM = [["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"]]
 PIP = [
     [sys.executable, "-m", "venv", "target/venv"],
+    [sys.executable, "-m", "venv", "target/venv-cli"],
     ["target/venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"],
+    ["target/venv-cli/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements-cli.txt"],
 ]
 JAVA = ["sh", "-c", 'exec java -cp "target/classes:$(cat target/classpath)" "$@"', "java"]
 # Each language with how its programs are built, all at once, and how one of them is run.
@@ -46,6 +51,7 @@ SDKS = {
     "AWS SDK for Java 2, enhanced client": ("java", "Enhanced"),
     "AWS SDK for JavaScript 3, client-dynamodb": ("node", "sdk"),
     "AWS SDK for JavaScript 3, lib-dynamodb": ("node", "document"),
+    "AWS SDK for Python, resources of boto3": ("python", "boto3_resource"),
     "AWS SDK for Rust": ("rust", "dynamodb-test"),
 }
 LIBRARIES = {
@@ -117,3 +123,15 @@ def test_an_application_of_an_sdk_runs_unchanged(runs, sdk):
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_an_application_of_a_library_runs_unchanged(runs, library):
     runs(*LIBRARIES[library])
+
+
+def test_the_commands_of_the_page_work_as_they_are_printed(built, endpoint):
+    """The AWS CLI runs what docs/dynamodb.md begins with, but for the address of the node."""
+    printed = re.search(r"^    \./dev run\n((?:    .*\n)+)", PAGE.read_text(), re.MULTILINE)[1]
+    assert "aws dynamodb query" in printed
+    delete = "aws dynamodb delete-table --endpoint-url http://127.0.0.1:8000 --region us-east-1 --table-name music"
+    commands = f"set -e\n{printed}\n{delete}".replace("http://127.0.0.1:8000", endpoint)
+    path = f"{built('python') / 'target/venv-cli/bin'}:{os.environ['PATH']}"
+    done = subprocess.run(["sh", "-c", commands], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert '"S": "Sinnerman"' in done.stdout
