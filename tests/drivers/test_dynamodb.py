@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from harness import cql
+from harness.cluster import Cluster, address
 from harness.dynamodb import api_node
 from harness.lost_answers import LostAnswers
+from harness.node import free_ports
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "dynamodb.md"
@@ -67,14 +69,33 @@ LIBRARIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def endpoint(pytestconfig):
-    if address := pytestconfig.getoption("--server"):
-        yield f"http://{address}"
-        return
-    with api_node(smp=2, memory="1G", runtime=pytestconfig.getoption("--runtime")) as node:
+def one_node(runtime):
+    with api_node(smp=2, memory="1G", runtime=runtime) as node:
         yield node.endpoint
         assert node.alive, node.log()
+
+
+def two_of_three_nodes(runtime):
+    """A node of three, after one of the others was killed."""
+    (port,) = free_ports([address(number) for number in (1, 2, 3)], 1)
+    cluster = Cluster(3, smp=1, runtime=runtime, options=["--alternator-port", str(port)])
+    try:
+        cluster.form()
+        cluster.kill(3)
+        yield f"http://{cluster.address(1)}:{port}"
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture(scope="module")
+def endpoint(pytestconfig, request):
+    nodes = getattr(request, "param", one_node)
+    if server := pytestconfig.getoption("--server"):
+        if nodes is not one_node:
+            pytest.skip("kills a node")
+        yield f"http://{server}"
+        return
+    yield from nodes(pytestconfig.getoption("--runtime"))
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +136,16 @@ def runs(built, endpoint, cutting_endpoint):
     return run
 
 
+on_each = pytest.mark.parametrize("endpoint", [one_node, two_of_three_nodes], indirect=True)
+
+
+@on_each
 @pytest.mark.parametrize("sdk", SDKS)
 def test_an_application_of_an_sdk_runs_unchanged(runs, sdk):
     runs(*SDKS[sdk])
 
 
+@on_each
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_an_application_of_a_library_runs_unchanged(runs, library):
     runs(*LIBRARIES[library])
