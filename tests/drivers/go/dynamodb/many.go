@@ -93,6 +93,10 @@ func queries() {
 	slices.Reverse(down)
 	equal(down, upTo(pagedItems))
 
+	// The SDK checks the CRC of a compressed answer, too.
+	zipped := dynamodb.New(client.Options(), func(o *dynamodb.Options) { o.EnableAcceptEncodingGzip = true })
+	equal(len(must(zipped.Query(background, &query)).Items), 70)
+
 	key := expression.Key("p").Equal(expression.Value("pages")).And(expression.Key("c").Between(expression.Value(10), expression.Value(19)))
 	build = must(expression.NewBuilder().WithKeyCondition(key).WithFilter(expression.Name("even").Equal(expression.Value(true))).
 		WithProjection(expression.NamesList(expression.Name("c"))).Build())

@@ -62,6 +62,10 @@ final class SdkMany {
         var all = Sdk.client.queryPaginator(pages().build());
         Checks.equal(numbers(all.items()), upTo(PAGED_ITEMS));
         Checks.equal(all.stream().count(), 3L);
+        // The SDK checks the CRC of a compressed answer, too.
+        var zipped = Sdk.client.query(pages().overrideConfiguration(o -> o.putHeader("Accept-Encoding", "gzip")).build());
+        Checks.holds(zipped.sdkHttpResponse().headers().containsKey("Content-Encoding"), zipped.sdkHttpResponse());
+        Checks.equal(numbers(zipped.items()), upTo(zipped.count()));
         var down = new ArrayList<>(numbers(Sdk.client.queryPaginator(pages().scanIndexForward(false).limit(70).consistentRead(true).build()).items()));
         Collections.reverse(down);
         Checks.equal(down, upTo(PAGED_ITEMS));
