@@ -51,6 +51,7 @@ SDKS = {
     "AWS SDK for Go 2": ("go", "sdk"),
     "AWS SDK for Java 2": ("java", "Sdk"),
     "AWS SDK for Java 2, enhanced client": ("java", "Enhanced"),
+    "AWS SDK for JavaScript 2": ("node", "sdk2"),
     "AWS SDK for JavaScript 3, client-dynamodb": ("node", "sdk"),
     "AWS SDK for JavaScript 3, lib-dynamodb": ("node", "document"),
     "AWS SDK for Python, resources of boto3": ("python", "boto3_resource"),

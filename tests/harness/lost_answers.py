@@ -1,7 +1,7 @@
 """An HTTP proxy in front of a node that loses the answer to the first attempt of each request of an AWS SDK.
 
 The node has carried the request out when the proxy closes the connection. The SDK sends the request again, with the same
-`amz-sdk-invocation-id`, and that attempt is answered.
+`amz-sdk-invocation-id`, and that attempt is answered. Older SDKs have no such header; they send the same body again.
 """
 
 import http.client
@@ -42,7 +42,7 @@ class LostAnswers:
                 answer = node.getresponse()
                 content = answer.read()
                 node.close()
-                invocation = self.headers["amz-sdk-invocation-id"]
+                invocation = self.headers["amz-sdk-invocation-id"] or body
                 if invocation not in proxy._attempted:
                     proxy._attempted.add(invocation)
                     self.close_connection = True
