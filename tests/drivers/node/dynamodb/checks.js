@@ -15,7 +15,7 @@ exports.run = async (checks) => {
   console.log("all as it should be");
 };
 
-// What an SDK asks for, and ceto does not look at.
+// Each SDK needs a region and credentials; a node without authorization ignores them.
 exports.settings = (endpoint) => ({
   endpoint,
   region: "us-east-1",

@@ -10,9 +10,9 @@ const client = new dynamodb.DynamoDB(settings(endpoint));
 const table = `${prefix}-music`;
 const other = `${prefix}-counters`;
 const WAIT = { client, maxWaitTime: 60 };
-const KILOBYTES_300 = "x".repeat(300_000);
-// More than the 16 MB of one BatchGetItem, less than the 1 MB pages of a scan each.
+// 60 items of 300 KB are more than the 16 MB that one BatchGetItem returns; 300 of 10 KB are three pages of 1 MB.
 const LARGE_ITEMS = 60;
+const KILOBYTES_300 = "x".repeat(300_000);
 const PAGED_ITEMS = 300;
 const KILOBYTES_10 = "y".repeat(10_000);
 

@@ -3,7 +3,7 @@
 import sys
 import traceback
 
-# What an SDK asks for, and ceto does not look at.
+# Each SDK needs a region and credentials; a node without authorization ignores them.
 REGION, KEY, SECRET = "us-east-1", "any", "any"
 
 

@@ -174,7 +174,8 @@ public final class Enhanced {
         for (var document : read) artists.add(document.getItem(albums) == null ? null : document.getItem(albums).getArtist());
         Checks.equal(artists.toString(), "[both, both, null]");
         // Both have version 1 now, so that a put of a new object is refused.
-        var cancelled = Checks.fails(TransactionCanceledException.class, () -> enhanced.transactWriteItems(r -> r.addPutItem(albums, album("both", 3)).addPutItem(albums, album("both", 2))));
+        var cancelled = Checks.fails(TransactionCanceledException.class, () -> enhanced.transactWriteItems(
+                r -> r.addPutItem(albums, album("both", 3)).addPutItem(albums, album("both", 2))));
         Checks.equal(cancelled.cancellationReasons().stream().map(reason -> reason.code()).toList(), List.of("None", "ConditionalCheckFailed"));
         Checks.equal(albums.getItem(key("both", 3)), null);
     }
