@@ -125,6 +125,11 @@ impl WritePlan {
         if !self.has_alternatives() {
             return Ok(0);
         }
+        let (partitions, rows_of_each) = self.products(ctx)?;
+        if partitions == 0 || rows_of_each == 0 {
+            // An empty IN names nothing, and the other values are not looked at.
+            return Ok(0);
+        }
         let rows = match &self.target {
             Target::Rows(rows) | Target::Range(rows) | Target::WholeRows(rows) => {
                 rows.combination_bytes(&self.table, ctx)?
@@ -132,7 +137,6 @@ impl WritePlan {
             Target::Row(_) | Target::Partition | Target::Statics => 0,
         };
         let named = self.partition.combination_bytes(ctx)? + rows;
-        let (partitions, rows) = self.products(ctx)?;
         let mut bytes_of_row = ROW_BYTES;
         self.each_value(ctx, |_, value| {
             let (WrittenValue::Whole(value) | WrittenValue::Element(value)) = value;
@@ -146,7 +150,7 @@ impl WritePlan {
                 bytes_of_row += elements.len();
             }
         }
-        let rows = usize::try_from(partitions.saturating_mul(rows)).unwrap_or(usize::MAX);
+        let rows = usize::try_from(partitions.saturating_mul(rows_of_each)).unwrap_or(usize::MAX);
         Ok(named + rows.saturating_mul(bytes_of_row).min(WRITE_BYTES_MAX))
     }
 

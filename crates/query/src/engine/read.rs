@@ -848,7 +848,14 @@ async fn named_partitions(
     let bytes = run.with(|ctx| partition.combination_bytes(ctx))?;
     consumer.hold_named(bytes).await?;
     let partitions = run.with(|ctx| partition.partitions(&select.table, ctx))?;
-    let bytes = run.with(|ctx| clustering.combination_bytes(&select.table, ctx))?;
+    // An empty IN names nothing, and the other values are not looked at.
+    let bytes = run.with(|ctx| {
+        let is_nothing = partition.product(ctx)? == 0 || clustering.product(ctx)? == 0;
+        if is_nothing {
+            return Ok(0);
+        }
+        clustering.combination_bytes(&select.table, ctx)
+    })?;
     consumer.hold_named(bytes).await?;
     Ok(partitions)
 }
