@@ -1,7 +1,7 @@
 //! Answers to batches and transactions.
 
 use super::{ConsumedCapacity, ItemCollectionMetrics, Object, write_capacities};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::request::{BatchWrite as Put, ReturnConsumedCapacity, ReturnItemCollectionMetrics, TableKeys, TableWrites};
 use crate::value::Item;
 use crate::value::json::{write_item, write_string};
@@ -207,6 +207,9 @@ impl BatchStatementResult {
                 let mut inner = Object::begin(object.name("Error"));
                 inner.text("Code", code(error));
                 inner.text("Message", &error.message);
+                if let ErrorKind::ConditionalCheckFailed { item: Some(item) } = &error.kind {
+                    write_item(inner.name("Item"), item);
+                }
                 inner.end();
             }
         }
@@ -220,7 +223,6 @@ impl BatchStatementResult {
 /// The code of an error in a batch of statements (BatchStatementErrorCodeEnum of the API reference): the name of its
 /// exception without the word exception.
 fn code(error: &Error) -> &'static str {
-    use crate::error::ErrorKind;
     match error.kind {
         ErrorKind::Validation | ErrorKind::Serialization => "ValidationError",
         ErrorKind::InternalServerError => "InternalServerError",

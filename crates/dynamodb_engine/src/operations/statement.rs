@@ -1,5 +1,6 @@
 //! PartiQL: ExecuteStatement, BatchExecuteStatement and ExecuteTransaction.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -306,11 +307,17 @@ impl Service {
         self: &Rc<Self>,
         request: BatchExecuteStatement,
     ) -> Result<Vec<u8>, Error> {
-        let run = |statement: Statement| {
+        let mut commands = Vec::with_capacity(request.statements.len());
+        for statement in &request.statements {
+            commands.push(preempt::allowed(|| {
+                partiql::parse_single(&statement.text, &statement.parameters)
+            }));
+        }
+        self.check_batch(&commands)?;
+        let run = |(statement, command): (Statement, Result<Command, Error>)| {
             let service = self.clone();
             async move {
-                let parsed = preempt::allowed(|| partiql::parse_single(&statement.text, &statement.parameters));
-                let command = match parsed {
+                let command = match command {
                     Ok(command) => command,
                     Err(error) => {
                         let result = Err(error);
@@ -328,7 +335,8 @@ impl Service {
                 (BatchStatementResult { table: named, result }, Some(capacity))
             }
         };
-        let results = all(request.statements.into_iter().map(run).collect()).await;
+        let statements = request.statements.into_iter().zip(commands);
+        let results = all(statements.map(run).collect()).await;
         let (results, each): (Vec<_>, Vec<_>) = results.into_iter().unzip();
         let (mut out, mut capacities) = (Vec::new(), Vec::new());
         each.into_iter()
@@ -336,6 +344,31 @@ impl Service {
             .for_each(|capacity| add_consumed(&mut capacities, capacity));
         BatchStatementResult::write_all(&results, &capacities, request.consumed_capacity, &mut out);
         Ok(out)
+    }
+
+    /// Refuses a batch that reads and writes, and one of which two statements name one item. What is wrong with single
+    /// statements is answered with them.
+    fn check_batch(&self, commands: &[Result<Command, Error>]) -> Result<(), Error> {
+        let commands = || commands.iter().flatten();
+        let is_read = |command: &Command| matches!(command, Command::Select(_));
+        if commands().any(is_read) && !commands().all(is_read) {
+            return Err(Error::validation(
+                "Read and write requests together in the same batch is not supported.",
+            ));
+        }
+        let mut named = BTreeSet::new();
+        for command in commands() {
+            preempt::allowed(preempt::point);
+            let Some(table) = self.find_table(command.table().name())? else {
+                continue;
+            };
+            let row = key_of(command, &table).and_then(|key| table.row_key(&key));
+            let is_known = row.is_ok_and(|row| !named.insert((table.table.id, row)));
+            if is_known {
+                return Err(Error::validation("Provided list of item keys contains duplicates"));
+            }
+        }
+        Ok(())
     }
 
     /// A statement of a batch, which names one item.
