@@ -184,29 +184,38 @@ impl Service {
 
     pub(super) async fn put_item(self: &Rc<Self>, request: PutItem) -> Result<Vec<u8>, Error> {
         let table = self.table(request.table.name())?;
-        let key = table.row_key(&request.key(&table.definition)?)?;
-        let (reference, options) = (request.table.clone(), request.options);
-        let modified = self.modify(&table, key, Arc::new(request)).await?;
-        Ok(write_answer(&reference, &options, modified))
+        let key = request.key(&table.definition)?;
+        let about = (request.table.clone(), request.options);
+        self.write_one(&table, &key, Arc::new(request), about).await
     }
 
     pub(super) async fn delete_item(self: &Rc<Self>, request: DeleteItem) -> Result<Vec<u8>, Error> {
         let table = self.table(request.table.name())?;
-        let key = table.row_key(&request.key(&table.definition)?)?;
-        let (reference, options) = (request.table.clone(), request.options);
-        let modified = self.modify(&table, key, Arc::new(request)).await?;
-        Ok(write_answer(&reference, &options, modified))
+        let key = request.key(&table.definition)?;
+        let about = (request.table.clone(), request.options);
+        self.write_one(&table, &key, Arc::new(request), about).await
     }
 
     pub(super) async fn update_item(self: &Rc<Self>, request: UpdateItem) -> Result<Vec<u8>, Error> {
         let table = self.table(request.table.name())?;
-        let key = table.row_key(&request.key(&table.definition)?)?;
-        let (reference, options) = (request.table.clone(), request.options);
+        let key = request.key(&table.definition)?;
+        let about = (request.table.clone(), request.options);
         let update = KeyedUpdate {
             key: copy_item(&request.key),
             update: request,
         };
-        let modified = self.modify(&table, key, Arc::new(update)).await?;
+        self.write_one(&table, &key, Arc::new(update), about).await
+    }
+
+    /// Writes an item, and answers what the request asks for.
+    async fn write_one(
+        self: &Rc<Self>,
+        table: &Arc<ItemTable>,
+        key: &Key,
+        modification: Arc<dyn Modification>,
+        (reference, options): (TableReference, WriteOptions),
+    ) -> Result<Vec<u8>, Error> {
+        let modified = self.modify(table, table.row_key(key)?, modification).await?;
         Ok(write_answer(&reference, &options, modified))
     }
 }
