@@ -4,6 +4,7 @@ import json
 import time
 import urllib.request
 
+import pytest
 from boto3.dynamodb.types import TypeSerializer
 from harness import cql
 from harness.cluster import Cluster, address
@@ -104,3 +105,18 @@ def test_three_nodes_serve_one_table_while_one_of_them_is_dead(request):
     assert [sorted(numbers(client)) for client in clients[:2]] == [wanted] * 2
     cluster.start(3)
     assert sorted(numbers(clients[2])) == wanted
+
+
+def test_an_operator_says_how_many_items_a_batch_may_have():
+    def batch(client, count):
+        puts = [{"PutRequest": {"Item": {"p": pack(str(number))}}} for number in range(count)]
+        return client.batch_write_item(RequestItems={"batches": puts})
+
+    for options, most in (([], 25), (["--alternator-max-items-in-batch-write", "60"], 60)):
+        with api_node(options=options) as node:
+            client = client_of(node.endpoint)
+            client.create_table(TableName="batches", **KEYS)
+            assert batch(client, most)["UnprocessedItems"] == {}
+            assert client.scan(TableName="batches", ConsistentRead=True)["Count"] == most
+            with pytest.raises(client.exceptions.ClientError, match="ValidationException"):
+                batch(client, most + 1)

@@ -124,7 +124,8 @@ pub(super) fn resolve(options: &mut Options<'_>, network: &network::Network) -> 
         batch_write_items_max: number(
             options,
             "alternator_max_items_in_batch_write",
-            100,
+            // As the service; ScyllaDB's is 100.
+            25,
             BATCH_WRITE_ITEMS_MAX,
         )
         .max(1),

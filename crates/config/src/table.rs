@@ -333,7 +333,7 @@ pub(super) const TABLE: &[Row] = &[
         "Whether operations of the DynamoDB API that are not so signed are logged and counted; they are executed unless alternator_enforce_authorization refuses them", &[]),
     row("alternator_write_isolation", Network, Name, Is("always_use_lwt"), Restart,
         "How writes of the DynamoDB API to one item are isolated, for tables without a tag for it: always_use_lwt (or always), only_rmw_uses_lwt, forbid_rmw (or forbid), unsafe_rmw (or unsafe)", &[]),
-    row("alternator_max_items_in_batch_write", Network, Number, Is("100"), Restart,
+    row("alternator_max_items_in_batch_write", Network, Number, Is("25"), Restart,
         "Items that one BatchWriteItem may have", &[]),
     row("alternator_timeout", Network, Duration, Is("10000ms"), Hangup,
         "How long an operation of the DynamoDB API may take", &[("alternator_timeout_in_ms", Milliseconds)]),

@@ -63,7 +63,7 @@ impl Default for Settings {
         Self {
             write_isolation: WriteIsolation::Always,
             replication_factor: 3,
-            batch_write_items_max: 100,
+            batch_write_items_max: dynamodb::request::WRITES_MAX,
             region: "ceto".to_owned(),
         }
     }

@@ -330,6 +330,11 @@ fn table_keys(name: String, of: KeysAndAttributes) -> Result<TableKeys, Error> {
 }
 
 pub(super) fn batch_write_item(input: BatchWriteItemInput) -> Result<BatchWriteItem, Error> {
+    batch_write_up_to(input, WRITES_MAX)
+}
+
+/// As [`batch_write_item`], with another limit of writes.
+pub(super) fn batch_write_up_to(input: BatchWriteItemInput, most: usize) -> Result<BatchWriteItem, Error> {
     let Some(Map(items)) = input.items else {
         return Err(required("requestItems"));
     };
@@ -338,17 +343,19 @@ pub(super) fn batch_write_item(input: BatchWriteItemInput) -> Result<BatchWriteI
             "The requestItems parameter is required for BatchWriteItem",
         ));
     }
-    check_tables(items.len(), WRITES_MAX)?;
+    check_tables(items.len(), most)?;
     let mut errors = Constraints::default();
     if items
         .iter()
-        .any(|(_, List(writes))| writes.is_empty() || writes.len() > WRITES_MAX)
+        .any(|(_, List(writes))| writes.is_empty() || writes.len() > most)
     {
         errors.value(
             listed(&items),
             "requestItems",
-            "Map value must satisfy constraint: [Member must have length less than or equal to 25, Member must have \
-             length greater than or equal to 1]",
+            format!(
+                "Map value must satisfy constraint: [Member must have length less than or equal to {most}, Member must \
+                 have length greater than or equal to 1]"
+            ),
         );
     }
     errors.word::<ReturnConsumedCapacity>(input.consumed_capacity.as_ref(), "returnConsumedCapacity");
@@ -357,7 +364,7 @@ pub(super) fn batch_write_item(input: BatchWriteItemInput) -> Result<BatchWriteI
     let mut errors = Constraints::default();
     check_names(&items, &mut errors);
     errors.finish()?;
-    if items.iter().map(|(_, List(writes))| writes.len()).sum::<usize>() > WRITES_MAX {
+    if items.iter().map(|(_, List(writes))| writes.len()).sum::<usize>() > most {
         return Err(Error::validation(
             "Too many items requested for the BatchWriteItem call",
         ));

@@ -25,7 +25,7 @@ pub use admin::{
     BackupType, CreateBackup, ListBackups, ListTables, ListTagsOfResource, RestoreTableFromBackup, TagResource,
     UntagResource, UpdateTimeToLive,
 };
-pub use batch::{BatchGetItem, BatchWrite, BatchWriteItem, GivenProjection, TableKeys, TableWrites};
+pub use batch::{BatchGetItem, BatchWrite, BatchWriteItem, GivenProjection, TableKeys, TableWrites, WRITES_MAX};
 pub use create_table::CreateTable;
 pub use expressions::{Clause, Substitutions};
 pub use item::{DeleteItem, GetItem, PutItem, UpdateItem};
@@ -138,6 +138,19 @@ operations! {
     UpdateItem(UpdateItem) = item::UpdateItemInput, item::update_item;
     UpdateTable(Box<UpdateTable>) = update_table::UpdateTableInput, boxed(update_table::update_table);
     UpdateTimeToLive(UpdateTimeToLive) = admin::UpdateTimeToLiveInput, admin::update_time_to_live;
+}
+
+impl Request {
+    /// As [`Request::parse`], for a server whose operator has set how many writes a BatchWriteItem may have.
+    ///
+    /// # Errors
+    /// As [`Request::parse`].
+    pub fn parse_with_writes(operation: Operation, body: &[u8], writes_max: usize) -> Result<Self, Error> {
+        if operation == Operation::BatchWriteItem {
+            return batch::batch_write_up_to(json::read(body)?, writes_max).map(Self::BatchWriteItem);
+        }
+        Self::parse(operation, body)
+    }
 }
 
 /// The request of a body without members.

@@ -51,7 +51,8 @@ impl Service {
         let Some(operation) = Operation::from_name(operation) else {
             return Err(Error::new(ErrorKind::UnknownOperation, ""));
         };
-        let request = preempt::allowed(|| Request::parse(operation, body))?;
+        let writes_max = self.settings.batch_write_items_max;
+        let request = preempt::allowed(|| Request::parse_with_writes(operation, body, writes_max))?;
         match request {
             Request::GetItem(request) => self.get_item(request).await,
             Request::PutItem(request) => self.put_item(request).await,
