@@ -170,9 +170,7 @@ fn is_recent(record: &Item) -> bool {
 
 /// The record with another state.
 fn with_state(record: &Item, state: &str) -> Change {
-    let mut record = record.clone();
-    record.insert(STATE.to_owned(), AttributeValue::S(state.to_owned()));
-    Change::Put(record)
+    Change::Put(with_state_of(record.clone(), state))
 }
 
 fn with_state_of(mut record: Item, state: &str) -> Item {
