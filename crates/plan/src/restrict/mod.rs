@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use schema::Table;
 use types::like::PATTERN_BYTES_MAX;
 
-use crate::PlanError;
+use crate::{BindContext, PlanError};
 
 pub use clustering::{Choice, ClusteringBound, ClusteringRestriction};
 pub use filter::{Alternatives, Filter, FilterTest};
@@ -44,6 +44,20 @@ pub struct Restrictions {
     pub filters: Vec<Filter>,
     /// What indexes know of the rows, whichever of the others checks it.
     pub indexed: Vec<IndexedTest>,
+}
+
+impl Restrictions {
+    /// The memory that the rows take which are named by IN, as [`ClusteringRestriction::combination_bytes`]. An empty
+    /// IN names nothing, and the other values are not looked at then.
+    ///
+    /// # Errors
+    /// When a value is null, unset or too long.
+    pub fn row_combination_bytes(&self, table: &Table, ctx: &BindContext<'_>) -> Result<usize, PlanError> {
+        if self.partition.product(ctx)? == 0 || self.clustering.product(ctx)? == 0 {
+            return Ok(0);
+        }
+        self.clustering.combination_bytes(table, ctx)
+    }
 }
 
 /// A relation between two values.

@@ -844,18 +844,12 @@ async fn named_partitions(
     run: &Execution,
     consumer: &mut Consumer<impl RowSink>,
 ) -> Result<Partitions, QueryError> {
-    let (partition, clustering) = (&select.restrictions.partition, &select.restrictions.clustering);
+    let restrictions = &select.restrictions;
+    let partition = &restrictions.partition;
     let bytes = run.with(|ctx| partition.combination_bytes(ctx))?;
     consumer.hold_named(bytes).await?;
     let partitions = run.with(|ctx| partition.partitions(&select.table, ctx))?;
-    // An empty IN names nothing, and the other values are not looked at.
-    let bytes = run.with(|ctx| {
-        let is_nothing = partition.product(ctx)? == 0 || clustering.product(ctx)? == 0;
-        if is_nothing {
-            return Ok(0);
-        }
-        clustering.combination_bytes(&select.table, ctx)
-    })?;
+    let bytes = run.with(|ctx| restrictions.row_combination_bytes(&select.table, ctx))?;
     consumer.hold_named(bytes).await?;
     Ok(partitions)
 }
