@@ -147,7 +147,9 @@ fn read_json(bytes: &[u8]) {
 fn read_stored(bytes: &[u8]) {
     let (mut direct, mut by_value) = (Vec::new(), Vec::new());
     let written = storage::write_value_json(&mut direct, bytes);
+    let measured = storage::stored_value_bytes(bytes);
     if let Ok(value) = storage::read_value(bytes) {
+        assert_eq!(measured, Ok(size::value_bytes(&value)), "both ways to the size agree");
         json::write_value(&mut by_value, &value);
         assert!(written.is_ok() && direct == by_value, "both ways to JSON agree");
     }

@@ -89,8 +89,9 @@ pub fn apply(
     Ok(Updated { item, attributes })
 }
 
+/// The error of an item that an update makes too large.
 #[cold]
-fn too_large() -> Error {
+pub fn too_large() -> Error {
     Error::validation("Item size to update has exceeded the maximum allowed size")
 }
 

@@ -197,6 +197,15 @@ proptest! {
     }
 
     #[test]
+    fn stored_values_are_as_large_as_their_values(value in value()) {
+        let bytes = stored(&value);
+        prop_assert_eq!(storage::stored_value_bytes(&bytes), Ok(size::value_bytes(&value)));
+        for end in 0..bytes.len() {
+            prop_assert!(storage::stored_value_bytes(&bytes[..end]).is_err(), "cut at {}", end);
+        }
+    }
+
+    #[test]
     fn equal_values_have_equal_bytes(a in value(), b in value()) {
         prop_assert_eq!(stored(&a) == stored(&b), a.equals(&b));
         prop_assert_eq!(a.equals(&b), a == b);

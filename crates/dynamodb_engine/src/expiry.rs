@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dynamodb::{AttributeValue, Error, Item};
+use stdx::preempt;
 use topology::Consistency;
 use types::Token;
 
@@ -51,12 +52,12 @@ impl Expire {
 }
 
 impl Modification for Expire {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
         let has_expired = old.is_some_and(|item| self.has_expired(item));
         Ok(if has_expired { Change::Expire } else { Change::Keep })
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn unread(&self) -> Option<Change<'_>> {
         None
     }
 }
@@ -99,13 +100,25 @@ impl Service {
                 .read_page(table, &extent, after.as_ref(), Some(STEP_ITEMS), Consistency::LocalOne)
                 .await?;
             counts.looked_at += page.items.len() as u64;
-            for item in page.items.iter().filter(|item| expire.has_expired(item)) {
-                match self.modify_always(table, table.key_of(item)?, expire.clone()).await {
+            let last = page.items.last().map(|found| found.key(table)).transpose()?;
+            for found in page.items {
+                let item = match preempt::allowed(|| found.into_item(table)) {
+                    Ok(item) => item,
+                    // The others do not wait for it.
+                    Err(error) => {
+                        failed = Some(error);
+                        continue;
+                    }
+                };
+                if !expire.has_expired(&item) {
+                    continue;
+                }
+                match self.modify_always(table, table.key_of(&item)?, expire.clone()).await {
                     Ok(modified) => counts.deleted += u64::from(modified.old.is_some() && modified.new.is_none()),
                     Err(error) => failed = Some(error),
                 }
             }
-            let last = page.items.last().map(|item| table.key_of(item)).transpose()?;
+            let last = last.map(|key| table.key_of(&key)).transpose()?;
             after = page.last.or(last);
             if !page.has_more || after.is_none() {
                 return failed.map_or(Ok(counts), Err);

@@ -1,5 +1,6 @@
 //! Writes of one item: read, decide, write, ordered with all other writes of the item.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use coordinator::{
     Atomicity, CasRead, CasRequest, Dated, Deadline, Decision, Extent, ReadResult, Stretch, WriteKind, trace,
 };
 use dynamodb::update::Updated;
-use dynamodb::value::copy_item;
+use dynamodb::value::{copy_item, size, storage};
 use dynamodb::{Error, ErrorKind, Item};
 use mutation::{Addressed, ClusteringSlice};
 use query::QueryError;
@@ -17,18 +18,20 @@ use stdx::preempt;
 use topology::Consistency;
 
 use crate::lock::Lock;
-use crate::row::{LockChange, Old, RowChange, StoredRow, pack, pack_lock, read_row};
+use crate::row::{
+    LockChange, Needed, Old, RowChange, StoredAttribute, StoredRow, pack, pack_lock, read_row, unneeded_bytes,
+};
 use crate::service::{Service, WriteIsolation, of_engine};
 use crate::table::{ItemKey, ItemTable};
 
 /// What a write makes of the item that it finds.
 #[derive(Debug)]
-pub enum Change {
+pub enum Change<'a> {
     /// It stays as it is.
     Keep,
     /// It becomes this one, or is created.
-    Put(Item),
-    /// It becomes this one, or is created; with what of it is answered.
+    Put(Cow<'a, Item>),
+    /// The attributes that were needed become these, or it is created with them; with what of it is answered.
     Update(Updated),
     /// It is deleted.
     Delete,
@@ -36,36 +39,61 @@ pub enum Change {
     Expire,
 }
 
-impl Change {
-    /// Whether anything is written, the item that is left, and what is answered of it.
-    pub(crate) fn into_parts(self, old: Option<&Item>) -> (bool, Option<Item>, Option<Item>) {
-        match self {
-            Self::Keep => (false, old.map(copy_item), None),
+/// What is left of an item by a change.
+struct Left<'a> {
+    is_written: bool,
+    item: Option<Cow<'a, Item>>,
+    /// What is answered of it.
+    attributes: Option<Item>,
+}
+
+impl<'a> Change<'a> {
+    fn leaves(self, old: Option<&'a Item>) -> Left<'a> {
+        let (is_written, item, attributes) = match self {
+            Self::Keep => (false, old.map(Cow::Borrowed), None),
             Self::Put(item) => (true, Some(item), None),
-            Self::Update(Updated { item, attributes }) => (true, Some(item), attributes),
+            Self::Update(Updated { item, attributes }) => (true, Some(Cow::Owned(item)), attributes),
             Self::Delete | Self::Expire => (old.is_some(), None, None),
+        };
+        Left {
+            is_written,
+            item,
+            attributes,
         }
+    }
+}
+
+/// An item of one's own, copied with preemption points.
+pub(crate) fn owned(item: Cow<'_, Item>) -> Item {
+    match item {
+        Cow::Owned(item) => item,
+        Cow::Borrowed(item) => copy_item(item),
     }
 }
 
 /// A write of an item. It travels to the shard that owns the item.
 pub trait Modification: Send + Sync + 'static {
+    /// What of the item it decides by, and answers. Other attributes are not there when it decides.
+    fn needs(&self) -> Needed<'_> {
+        Needed::All
+    }
+
     /// Decides what becomes of the item. May be asked several times; the last answer counts.
     ///
     /// # Errors
     /// Those of the API: a condition does not hold, an operand has the wrong type.
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error>;
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error>;
 
     /// The change, if it is the same whatever the item is: then it need not be read.
-    fn unread(&self) -> Option<Change>;
+    fn unread(&self) -> Option<Change<'_>>;
 }
 
 /// What a write has found and left.
 #[derive(Debug, Default)]
 pub struct Modified {
-    /// The item before. A write that does not read does not know it.
+    /// The item before, as far as it was needed. A write that does not read does not know it.
     pub old: Option<Item>,
-    /// The item after.
+    /// The item after, if all of it was needed.
     pub new: Option<Item>,
     /// What an update answers.
     pub attributes: Option<Item>,
@@ -75,6 +103,15 @@ pub struct Modified {
 pub(crate) const LOCKED_MAX: usize = 8;
 /// Bytes that one step of the read takes: all of an item.
 const ITEM_BYTES: usize = 1 << 20;
+
+/// What a plain write knows of the item before.
+#[derive(Clone, Copy)]
+pub(crate) enum Before<'a> {
+    /// Nothing: all that was written before goes.
+    Unknown,
+    /// There was none, or this one; attributes that are equal stay as they are.
+    Known(Option<&'a Item>),
+}
 
 /// What was decided about a row.
 pub(crate) enum Decided {
@@ -144,12 +181,17 @@ impl Service {
         key: &ItemKey,
         modification: &dyn Modification,
     ) -> Result<Modified, Error> {
+        let needed = modification.needs();
         for _ in 0..LOCKED_MAX {
-            let mut change = |stored: &StoredRow| match stored.lock.as_deref().and_then(Lock::decode) {
+            let mut change = |stored: &StoredRow<'_>| match stored.lock.and_then(Lock::decode) {
                 Some(lock) if !planted::is_planted(Bug::UnheededLock) => Ok(RowDecision::Locked(lock)),
-                _ => modification.decide(stored.item.as_ref()).map(RowDecision::Change),
+                _ => {
+                    let change = modification.decide(stored.item.as_ref())?;
+                    check_size(table, &change, stored, &needed)?;
+                    Ok(RowDecision::Change(change))
+                }
             };
-            match self.decide_row(table, key, &mut change).await? {
+            match self.decide_row(table, key, &needed, &mut change).await? {
                 Decided::Done(modified) => return Ok(modified),
                 // Settling writes the record of the transaction, which is a write of an item too.
                 Decided::Locked(lock) => Box::pin(self.settle(table, key, &lock)).await?,
@@ -158,12 +200,13 @@ impl Service {
         Err(conflict())
     }
 
-    /// Compare and set of one row.
-    pub(crate) async fn decide_row(
+    /// Compare and set of one row, of which `change` is given what is needed.
+    pub(crate) async fn decide_row<'c>(
         self: &Rc<Self>,
         table: &ItemTable,
         key: &ItemKey,
-        change: &mut dyn FnMut(&StoredRow) -> Result<RowDecision, Error>,
+        needed: &Needed<'_>,
+        change: &mut dyn FnMut(&StoredRow<'_>) -> Result<RowDecision<'c>, Error>,
     ) -> Result<Decided, Error> {
         // Its deletions have the second of this moment, and no report passes it while it waits.
         let dated = self
@@ -185,7 +228,7 @@ impl Service {
                 return Decision::ReadOn(0);
             }
             let decided = preempt::allowed(|| {
-                let stored = read_row(table, key, &read.blocks, second)?;
+                let stored = read_row(table, key, &read.blocks, second, needed)?;
                 if stored.timestamp >= timestamp {
                     return Ok(Err(stored.timestamp));
                 }
@@ -195,7 +238,7 @@ impl Service {
                 Ok(Err(written)) => Decision::Above(written),
                 Ok(Ok((stored, decision))) => {
                     let (packed, decided) =
-                        preempt::allowed(|| finish(table, key, stored, decision, timestamp, second));
+                        preempt::allowed(|| finish((table, key, needed), stored, decision, timestamp, second));
                     outcome = Ok(decided);
                     packed.map_or(Decision::Keep, Decision::Write)
                 }
@@ -247,13 +290,14 @@ impl Service {
         self: &Rc<Self>,
         table: &ItemTable,
         key: &ItemKey,
-        change: Change,
+        change: Change<'_>,
     ) -> Result<Modified, Error> {
-        let (_, new, attributes) = change.into_parts(None);
-        self.write_plainly(table, key, Old::Unknown, new.as_ref(), None).await?;
+        let Left { item, attributes, .. } = change.leaves(None);
+        self.write_plainly(table, key, Before::Unknown, item.as_deref(), None)
+            .await?;
         Ok(Modified {
             old: None,
-            new,
+            new: item.map(|item| preempt::allowed(|| owned(item))),
             attributes,
         })
     }
@@ -266,11 +310,13 @@ impl Service {
     ) -> Result<Modified, Error> {
         let old = self.read_item(table, key, Consistency::LocalQuorum).await?;
         let change = preempt::allowed(|| modification.decide(old.as_ref()))?;
-        let (is_written, new, attributes) = change.into_parts(old.as_ref());
-        if is_written {
-            self.write_plainly(table, key, Old::Known(old.as_ref()), new.as_ref(), None)
+        let left = change.leaves(old.as_ref());
+        if left.is_written {
+            let before = Before::Known(old.as_ref());
+            self.write_plainly(table, key, before, left.item.as_deref(), None)
                 .await?;
         }
+        let (new, attributes) = (left.item.map(|item| preempt::allowed(|| owned(item))), left.attributes);
         Ok(Modified { old, new, attributes })
     }
 
@@ -279,16 +325,33 @@ impl Service {
         self: &Rc<Self>,
         table: &ItemTable,
         key: &ItemKey,
-        old: Old<'_>,
+        before: Before<'_>,
         new: Option<&Item>,
         timestamp: Option<i64>,
     ) -> Result<(), Error> {
         let writes = &self.engine.coordinator.writes;
         let dated = writes.date(Consistency::LocalQuorum, Deadline::USUAL);
         let (now_us, second) = moment(&dated);
-        let change = RowChange { new, old, lock: None };
         let timestamp = timestamp.unwrap_or_else(|| self.clock.timestamp(now_us));
-        let packed = pack(table, key, &change, timestamp, second);
+        let packed = preempt::allowed(|| {
+            let stored = match before {
+                Before::Known(item) => stored_values(item),
+                Before::Unknown => Vec::new(),
+            };
+            let of_row = stored.iter().filter(|(name, _)| !table.is_key(name));
+            let attributes: Vec<StoredAttribute<'_>> =
+                preempt::collect(of_row.map(|(name, value)| (*name, &value[..])));
+            let change = RowChange {
+                new,
+                spoken_of: &Needed::All,
+                old: match before {
+                    Before::Known(_) => Old::Known(&attributes),
+                    Before::Unknown => Old::Unknown,
+                },
+                lock: None,
+            };
+            pack(table, key, &change, timestamp, second)
+        });
         let mutation = Addressed::at(key.token(), packed).expect("it was packed just now");
         let mut mutations = coordinator::Mutations::new();
         mutations.push(mutation);
@@ -300,22 +363,48 @@ impl Service {
 }
 
 /// What a decision does to a row.
-pub(crate) enum RowDecision {
+pub(crate) enum RowDecision<'c> {
     /// The lock changes, and the item stays as it is.
     Lock(Option<Vec<u8>>),
     /// The item changes.
-    Change(Change),
+    Change(Change<'c>),
     /// A transaction has marked the row: nothing changes before that is settled.
     Locked(Lock),
     /// Nothing changes.
     Nothing,
 }
 
-fn finish(
+/// The attributes of an item, as they are stored.
+fn stored_values(item: Option<&Item>) -> Vec<(&[u8], Vec<u8>)> {
+    let attributes = item.into_iter().flatten();
+    preempt::collect(attributes.map(|(name, value)| {
+        let mut stored = Vec::new();
+        storage::append_value(&mut stored, value);
+        (name.as_bytes(), stored)
+    }))
+}
+
+/// Fails if an update makes an item too large, of which it knows a part.
+fn check_size(
     table: &ItemTable,
-    key: &ItemKey,
-    stored: StoredRow,
-    decision: RowDecision,
+    change: &Change<'_>,
+    stored: &StoredRow<'_>,
+    needed: &Needed<'_>,
+) -> Result<(), Error> {
+    let (Change::Update(updated), Needed::Named(_)) = (change, needed) else {
+        return Ok(());
+    };
+    let bytes = size::item_bytes(&updated.item) + unneeded_bytes(table, &stored.attributes, needed)?;
+    if bytes > size::ITEM_BYTES_MAX {
+        return Err(dynamodb::update::too_large());
+    }
+    Ok(())
+}
+
+fn finish(
+    (table, key, needed): (&ItemTable, &ItemKey, &Needed<'_>),
+    stored: StoredRow<'_>,
+    decision: RowDecision<'_>,
     timestamp: i64,
     second: u32,
 ) -> (Option<Vec<u8>>, Decided) {
@@ -325,9 +414,7 @@ fn finish(
         RowDecision::Lock(lock) => {
             let change = lock.as_deref().map_or(LockChange::Clear, LockChange::Set);
             let packed = pack_lock(table, key, change, timestamp, second);
-            let (old, new) = (stored.item.clone(), stored.item);
-            let attributes = None;
-            return (Some(packed), Decided::Done(Modified { old, new, attributes }));
+            return (Some(packed), Decided::Done(Modified::default()));
         }
         RowDecision::Change(change) => change,
     };
@@ -336,21 +423,29 @@ fn finish(
         Change::Expire => stored.timestamp + 1,
         _ => timestamp,
     };
-    let old = stored.item;
-    let (is_written, new, attributes) = change.into_parts(old.as_ref());
-    let packed = match (is_written, &stored.lock) {
+    // An update leaves what it does not speak of; everything else leaves what it says.
+    let spoken_of = match change {
+        Change::Update(_) => needed,
+        _ => &Needed::All,
+    };
+    let left = change.leaves(stored.item.as_ref());
+    let packed = match (left.is_written, &stored.lock) {
         (false, None) => None,
         // A transaction that only checks the item takes its lock away.
         (false, Some(_)) => Some(pack_lock(table, key, LockChange::Clear, timestamp, second)),
         (true, lock) => {
             let change = RowChange {
-                new: new.as_ref(),
-                old: Old::Known(old.as_ref()),
-                lock: lock.as_ref().map(|_| LockChange::Clear),
+                new: left.item.as_deref(),
+                spoken_of,
+                old: Old::Known(&stored.attributes),
+                lock: lock.map(|_| LockChange::Clear),
             };
             Some(pack(table, key, &change, timestamp, second))
         }
     };
+    let new = left.item.filter(|_| *needed == Needed::All).map(owned);
+    let attributes = left.attributes;
+    let old = stored.item;
     (packed, Decided::Done(Modified { old, new, attributes }))
 }
 

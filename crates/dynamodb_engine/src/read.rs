@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dynamodb::value::{json, size};
 use dynamodb::{Error, ErrorKind, Item};
 use plan::restrict::{ClusteringBound, ClusteringRestriction, PartitionRestriction, Restrictions, TokenBound};
 use plan::{Execution, Operand, OwnedBound, Plan, RowSink, Select, SelectPlan};
@@ -16,7 +17,7 @@ use types::Token;
 use crate::lock::{Intent, Lock};
 use crate::modify::LOCKED_MAX;
 use crate::record::State;
-use crate::row::{ReadRow, item_of};
+use crate::row::{ReadRow, bytes_of, item_of, json_of, key_item};
 use crate::service::{Service, of_engine};
 use crate::table::{ItemKey, ItemTable};
 use crate::transaction::SETTLING_MAX;
@@ -77,11 +78,71 @@ pub enum Extent {
     Tokens(Token, Token),
 }
 
+/// An item that was read. Most are answered as they are: from their row, with no item in between.
+#[derive(Debug)]
+pub enum FoundItem {
+    /// A row without a lock.
+    Row(ReadRow),
+    /// What the transaction that has locked its row makes of it.
+    Item(Item),
+}
+
+impl FoundItem {
+    /// The item.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn into_item(self, table: &ItemTable) -> Result<Item, Error> {
+        match self {
+            // A row without a lock is an item.
+            Self::Row(row) => Ok(item_of(table, &row)?.unwrap_or_default()),
+            Self::Item(item) => Ok(item),
+        }
+    }
+
+    /// Its JSON.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn json(&self, table: &ItemTable) -> Result<Vec<u8>, Error> {
+        match self {
+            Self::Row(row) => json_of(table, row),
+            Self::Item(item) => {
+                let mut out = Vec::new();
+                json::write_item(&mut out, item);
+                Ok(out)
+            }
+        }
+    }
+
+    /// Its size in bytes, as the API counts it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn bytes(&self, table: &ItemTable) -> Result<usize, Error> {
+        match self {
+            Self::Row(row) => bytes_of(table, row),
+            Self::Item(item) => Ok(size::item_bytes(item)),
+        }
+    }
+
+    /// The attributes of its key.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn key(&self, table: &ItemTable) -> Result<Item, Error> {
+        match self {
+            Self::Row(row) => key_item(table, &row.key),
+            Self::Item(item) => Ok(table.key_item(item)),
+        }
+    }
+}
+
 /// Items that were read in one go.
 #[derive(Debug)]
 pub struct Items {
     /// The rows that are items, in order.
-    pub items: Vec<Item>,
+    pub items: Vec<FoundItem>,
     /// Whether there may be more after the last row.
     pub has_more: bool,
     /// The key of the last row that was read, if it is no item and there may be more.
@@ -108,10 +169,26 @@ impl Service {
         key: &ItemKey,
         level: Consistency,
     ) -> Result<Option<Item>, Error> {
+        let found = self.find_item(table, key, level).await?;
+        found.map(|found| found.into_item(table)).transpose()
+    }
+
+    /// As [`Service::read_item`]; the item may be left as its row has it.
+    ///
+    /// # Errors
+    /// As [`Service::read_item`].
+    pub async fn find_item(
+        self: &Rc<Self>,
+        table: &ItemTable,
+        key: &ItemKey,
+        level: Consistency,
+    ) -> Result<Option<FoundItem>, Error> {
         match self.read_stored(table, key, level).await? {
-            None => Ok(None),
-            Some(row) if row.lock.is_some() => Box::pin(self.read_locked(table, key, row)).await,
-            Some(row) => item_of(table, &row),
+            Some(row) if row.lock.is_some() => {
+                let item = Box::pin(self.read_locked(table, key, row)).await?;
+                Ok(item.map(FoundItem::Item))
+            }
+            row => Ok(row.map(FoundItem::Row)),
         }
     }
 
@@ -274,9 +351,10 @@ impl Service {
         for row in page.sink.rows {
             if row.lock.is_some() {
                 let key = table.key_of_row(&row.key);
-                items.extend(Box::pin(self.read_locked(table, &key, row)).await?);
+                let item = Box::pin(self.read_locked(table, &key, row)).await?;
+                items.extend(item.map(FoundItem::Item));
             } else {
-                items.extend(item_of(table, &row)?);
+                stdx::preempt::push(&mut items, FoundItem::Row(row));
             }
         }
         Ok(Items { items, has_more, last })

@@ -4,6 +4,7 @@
 //! each by a conditional write, and then the record is deleted. Where there is none, its transaction has not begun, or
 //! is over and has no locks any more.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,9 +19,8 @@ use types::token::murmur3_x64_128;
 use uuid::Uuid;
 
 use crate::definitions::TRANSACTIONS;
-use crate::modify::{Change, LOCKED_MAX, Modified, conflict};
+use crate::modify::{Before, Change, LOCKED_MAX, Modified, conflict};
 use crate::read::Extent;
-use crate::row::Old;
 use crate::service::Service;
 use crate::table::{ItemKey, ItemTable};
 use crate::transaction::{Action, Step, Transacted};
@@ -169,8 +169,8 @@ fn is_recent(record: &Item) -> bool {
 }
 
 /// The record with another state.
-fn with_state(record: &Item, state: &str) -> Change {
-    Change::Put(with_state_of(record.clone(), state))
+fn with_state(record: &Item, state: &str) -> Change<'static> {
+    Change::Put(Cow::Owned(with_state_of(record.clone(), state)))
 }
 
 fn with_state_of(mut record: Item, state: &str) -> Item {
@@ -214,7 +214,7 @@ impl Service {
     async fn change_record(
         self: &Rc<Self>,
         id: &[u8],
-        step: impl Fn(Option<&Item>) -> Change + Send + Sync + 'static,
+        step: impl Fn(Option<&Item>) -> Change<'static> + Send + Sync + 'static,
     ) -> Result<Modified, Error> {
         let records = self.records().await?;
         let key = Self::record_key(&records, id)?;
@@ -243,7 +243,7 @@ impl Service {
                     is_over || !is_recent(now) || planted::is_planted(Bug::UnheededToken)
                 };
                 if now.is_none_or(is_free) {
-                    Change::Put(put.clone())
+                    Change::Put(Cow::Owned(put.clone()))
                 } else {
                     Change::Keep
                 }
@@ -315,7 +315,7 @@ impl Service {
         if state == State::Absent && patience == Patience::GivesUp {
             let aborted = with_state_of(self.record(id, AttributeValue::L(Vec::new())), "aborted");
             let abort = move |record: Option<&Item>| match record {
-                None => Change::Put(aborted.clone()),
+                None => Change::Put(Cow::Owned(aborted.clone())),
                 Some(_) => Change::Keep,
             };
             state = state_of(self.change_record(id, abort).await?.new.as_ref());
@@ -349,7 +349,7 @@ impl Service {
             Some(_) if !planted::is_planted(Bug::BegunAfterAbort) => Change::Keep,
             // A mark that it was aborted may have been there, and be gone.
             None if runtime::now() - started > BEGIN_MAX => Change::Keep,
-            _ => Change::Put(pending.clone()),
+            _ => Change::Put(Cow::Owned(pending.clone())),
         };
         let begun = self.change_record(id.as_bytes(), step).await?;
         Ok(matches!(state_of(begun.new.as_ref()), State::Pending { .. }))
@@ -370,7 +370,7 @@ impl Service {
     pub(crate) async fn forget(self: &Rc<Self>, id: &[u8]) -> Result<(), Error> {
         let records = self.records().await?;
         let key = Self::record_key(&records, id)?;
-        self.write_plainly(&records, &key, Old::Unknown, None, None).await
+        self.write_plainly(&records, &key, Before::Unknown, None, None).await
     }
 
     /// Notes that a committed transaction has no locks any more; its record stays because requests with its token ask
@@ -381,7 +381,7 @@ impl Service {
         let (mut before, mut after) = (Item::new(), Item::new());
         before.insert(ITEMS.to_owned(), AttributeValue::Null);
         after.insert(ITEMS.to_owned(), AttributeValue::L(Vec::new()));
-        self.write_plainly(&records, &key, Old::Known(Some(&before)), Some(&after), None)
+        self.write_plainly(&records, &key, Before::Known(Some(&before)), Some(&after), None)
             .await
     }
 
@@ -412,14 +412,16 @@ impl Service {
             let page = self
                 .read_page(&records, &extent, after.as_ref(), limit, Consistency::LocalOne)
                 .await?;
-            for record in &page.items {
-                match self.sweep_record(&records, record).await {
+            let last = page.items.last().map(|found| found.key(&records)).transpose()?;
+            for found in page.items {
+                let record = found.into_item(&records)?;
+                match self.sweep_record(&records, &record).await {
                     Ok(is_gone) => gone += usize::from(is_gone),
                     // The others do not wait for it.
                     Err(error) => failed = Some(error),
                 }
             }
-            let last = page.items.last().map(|record| records.key_of(record)).transpose()?;
+            let last = last.map(|key| records.key_of(&key)).transpose()?;
             after = page.last.or(last);
             if !page.has_more || after.is_none() {
                 return failed.map_or(Ok(gone), Err);
@@ -467,7 +469,7 @@ impl Service {
             // What is as old as the outcome of a token may be goes; what was written since stays.
             let timestamp = (began_ms + TOKEN_MS) * 1_000;
             let key = Self::record_key(records, id)?;
-            self.write_plainly(records, &key, Old::Unknown, None, Some(timestamp))
+            self.write_plainly(records, &key, Before::Unknown, None, Some(timestamp))
                 .await?;
         }
         Ok(is_old)

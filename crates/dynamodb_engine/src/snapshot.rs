@@ -17,7 +17,7 @@ use stdx::planted::{self, Bug};
 use topology::Consistency;
 
 use crate::lock::Lock;
-use crate::row::{StoredRow, read_row};
+use crate::row::{Needed, read_row};
 use crate::service::{Service, of_engine};
 use crate::table::{ItemKey, ItemTable};
 use crate::transaction::all;
@@ -31,8 +31,16 @@ const BYTES_MAX: usize = 4 << 20;
 /// Bytes that one step of a read takes: all of an item.
 const ITEM_BYTES: usize = 1 << 20;
 
+/// A row as it was read.
+struct Version {
+    item: Option<Item>,
+    lock: Option<Lock>,
+    /// The greatest of the row, deletions included; microseconds.
+    timestamp: i64,
+}
+
 /// Whether a row has not changed. A deletion may have the timestamp of what it deletes.
-fn is_same(one: &StoredRow, other: &StoredRow) -> bool {
+fn is_same(one: &Version, other: &Version) -> bool {
     one.timestamp == other.timestamp && one.item.is_some() == other.item.is_some()
 }
 
@@ -84,17 +92,17 @@ impl Service {
     async fn read_unlocked(
         self: &Rc<Self>,
         items: &[(Arc<ItemTable>, ItemKey)],
-    ) -> Result<Option<Vec<StoredRow>>, Error> {
+    ) -> Result<Option<Vec<Version>>, Error> {
         let read = |(table, key): &(Arc<ItemTable>, ItemKey)| {
             let (service, table, key) = (self.clone(), table.clone(), key.clone());
             async move { service.read_version(&table, &key).await }
         };
-        let rows: Vec<StoredRow> = all(items.iter().map(read).collect())
+        let rows: Vec<Version> = all(items.iter().map(read).collect())
             .await
             .into_iter()
             .collect::<Result<_, _>>()?;
         let locked = rows.iter().zip(items).filter_map(|(row, (table, key))| {
-            let lock = row.lock.as_deref().and_then(Lock::decode)?;
+            let lock = row.lock.clone()?;
             let (service, table, key) = (self.clone(), table.clone(), key.clone());
             Some(async move { service.settle(&table, &key, &lock).await })
         });
@@ -110,7 +118,7 @@ impl Service {
         Ok((!has_locks).then_some(rows))
     }
 
-    async fn read_version(self: &Rc<Self>, table: &ItemTable, key: &ItemKey) -> Result<StoredRow, Error> {
+    async fn read_version(self: &Rc<Self>, table: &ItemTable, key: &ItemKey) -> Result<Version, Error> {
         let second = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(u32::MAX);
         let slice = if key.clustering.is_empty() {
             ClusteringSlice::all()
@@ -143,6 +151,13 @@ impl Service {
         while let Some(block) = read.next_block().await.map_err(failed)? {
             blocks.push(block);
         }
-        stdx::preempt::allowed(|| read_row(table, key, &blocks, second))
+        stdx::preempt::allowed(|| {
+            let stored = read_row(table, key, &blocks, second, &Needed::All)?;
+            Ok(Version {
+                lock: stored.lock.and_then(Lock::decode),
+                item: stored.item,
+                timestamp: stored.timestamp,
+            })
+        })
     }
 }

@@ -136,9 +136,9 @@ impl ItemTable {
         }))
     }
 
-    /// Whether an attribute is part of the key.
-    pub fn is_key(&self, attribute: &str) -> bool {
-        self.key.iter().any(|key| key.name == attribute)
+    /// Whether an attribute of this name is part of the key.
+    pub fn is_key(&self, name: &[u8]) -> bool {
+        self.key.iter().any(|key| key.name.as_bytes() == name)
     }
 
     /// The key of an item, or of a map of exactly its key's attributes, which was validated before.

@@ -13,6 +13,7 @@
 //! - The record of a committed transaction goes only after all its locks.
 //! - An item with a lock is written by nothing else before the lock is settled.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +24,9 @@ use runtime::ShardId;
 use uuid::Uuid;
 
 use crate::lock::{Intent, Lock};
-use crate::modify::{Change, Decided, LOCKED_MAX, Modification, RowDecision, conflict};
+use crate::modify::{Change, Decided, LOCKED_MAX, Modification, RowDecision, conflict, owned};
 use crate::record::{Patience, State, Token};
-use crate::row::StoredRow;
+use crate::row::{Needed, StoredRow};
 use crate::service::{Service, WriteIsolation};
 use crate::table::{ItemKey, ItemTable};
 
@@ -65,12 +66,12 @@ impl Action {
 /// A write that a function decides.
 pub(crate) struct Step<F>(pub(crate) F);
 
-impl<F: Fn(Option<&Item>) -> Change + Send + Sync + 'static> Modification for Step<F> {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+impl<F: Fn(Option<&Item>) -> Change<'static> + Send + Sync + 'static> Modification for Step<F> {
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
         Ok((self.0)(old))
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn unread(&self) -> Option<Change<'_>> {
         None
     }
 }
@@ -385,8 +386,10 @@ impl Service {
         for _ in 0..LOCKED_MAX {
             let decided = self.on_owner(action, move |service, action| {
                 Box::pin(async move {
-                    let mut change = |stored: &StoredRow| prepare_row(attempt.id, &action, stored);
-                    service.decide_row(&action.table, &action.key, &mut change).await
+                    let mut change = |stored: &StoredRow<'_>| prepare_row(attempt.id, &action, stored);
+                    service
+                        .decide_row(&action.table, &action.key, &Needed::All, &mut change)
+                        .await
                 })
             });
             match decided.await {
@@ -416,8 +419,11 @@ impl Service {
     async fn settle_row(self: &Rc<Self>, id: Uuid, action: &Action, state: State) -> Result<(), Error> {
         let decided = self.on_owner(action, move |service, action| {
             Box::pin(async move {
-                let mut change = |stored: &StoredRow| Ok(settled_row(id, stored, state));
-                service.decide_row(&action.table, &action.key, &mut change).await
+                let mut change = |stored: &StoredRow<'_>| Ok(settled_row(id, stored, state));
+                // What is settled is a whole item, which is compared with what is stored.
+                service
+                    .decide_row(&action.table, &action.key, &Needed::NONE, &mut change)
+                    .await
             })
         });
         decided.await.map(drop)
@@ -499,8 +505,8 @@ fn is_of_action(error: &Error) -> bool {
     )
 }
 
-fn prepare_row(id: Uuid, action: &Action, stored: &StoredRow) -> Result<RowDecision, Error> {
-    if let Some(lock) = stored.lock.as_deref().and_then(Lock::decode) {
+fn prepare_row<'a>(id: Uuid, action: &'a Action, stored: &StoredRow<'_>) -> Result<RowDecision<'a>, Error> {
+    if let Some(lock) = stored.lock.and_then(Lock::decode) {
         // A step that is asked again may find its own lock.
         let is_mine = lock.transaction == id;
         return Ok(if is_mine {
@@ -511,7 +517,8 @@ fn prepare_row(id: Uuid, action: &Action, stored: &StoredRow) -> Result<RowDecis
     }
     let intent = match action.modification.decide(stored.item.as_ref())? {
         Change::Keep => Intent::Keep,
-        Change::Put(item) | Change::Update(Updated { item, .. }) => Intent::Put(item),
+        Change::Put(item) => Intent::Put(owned(item)),
+        Change::Update(Updated { item, .. }) => Intent::Put(item),
         Change::Delete | Change::Expire => Intent::Delete,
     };
     let lock = Lock {
@@ -522,8 +529,8 @@ fn prepare_row(id: Uuid, action: &Action, stored: &StoredRow) -> Result<RowDecis
     Ok(RowDecision::Lock(Some(lock.encode())))
 }
 
-fn settled_row(id: Uuid, stored: &StoredRow, state: State) -> RowDecision {
-    let lock = stored.lock.as_deref().and_then(Lock::decode);
+fn settled_row(id: Uuid, stored: &StoredRow<'_>, state: State) -> RowDecision<'static> {
+    let lock = stored.lock.and_then(Lock::decode);
     let Some(lock) = lock.filter(|lock| lock.transaction == id) else {
         // Nothing to do; a row without a lock stays as it is.
         return RowDecision::Nothing;
@@ -533,7 +540,7 @@ fn settled_row(id: Uuid, stored: &StoredRow, state: State) -> RowDecision {
     }
     RowDecision::Change(match lock.intent {
         Intent::Keep => Change::Keep,
-        Intent::Put(item) => Change::Put(item),
+        Intent::Put(item) => Change::Put(Cow::Owned(item)),
         Intent::Delete => Change::Delete,
     })
 }

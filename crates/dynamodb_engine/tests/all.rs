@@ -3,3 +3,4 @@
 mod requests;
 mod support;
 mod transactions;
+mod updates;

@@ -1,5 +1,6 @@
 //! Transactions that meet: what they read and leave must be what some order of them leaves.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -129,13 +130,13 @@ fn money_is_moved_and_never_made_or_lost() {
 struct SetTo(i64);
 
 impl Modification for SetTo {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
         let mut item = old.cloned().unwrap_or_default();
         item.insert("n".to_owned(), AttributeValue::N(Number::from(self.0)));
-        Ok(Change::Put(item))
+        Ok(Change::Put(Cow::Owned(item)))
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn unread(&self) -> Option<Change<'_>> {
         None
     }
 }

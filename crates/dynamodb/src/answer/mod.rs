@@ -15,6 +15,8 @@ pub use table::{
 
 pub(crate) use object::Object;
 
+use stdx::preempt;
+
 use crate::capacity::Units;
 use crate::request::{ReturnConsumedCapacity, ReturnItemCollectionMetrics};
 use crate::value::Item;
@@ -143,8 +145,8 @@ impl ItemCollectionMetrics {
 /// The answer to GetItem.
 #[derive(Clone, Copy, Debug)]
 pub struct Get<'a> {
-    /// The item after the projection; None if there is none.
-    pub item: Option<&'a Item>,
+    /// The JSON of the item after the projection; None if there is none.
+    pub item: Option<&'a [u8]>,
     /// The capacity.
     pub capacity: &'a ConsumedCapacity,
     /// Whether the request asks for the capacity.
@@ -156,7 +158,7 @@ impl Get<'_> {
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut object = Object::begin(out);
         if let Some(item) = self.item {
-            write_item(object.name("Item"), item);
+            preempt::append(object.name("Item"), item);
         }
         write_capacity(&mut object, self.capacity, self.detail);
         object.end();
@@ -215,14 +217,14 @@ impl<'o> Page<'o> {
         }
     }
 
-    /// Appends an item that the filter accepts, after its projection.
-    pub fn item(&mut self, item: &Item) {
+    /// Appends the JSON of an item that the filter accepts, after its projection.
+    pub fn item(&mut self, item: &[u8]) {
         if self.has_items {
             let out = self.object.buffer();
             if self.count > 0 {
                 out.push(b',');
             }
-            write_item(out, item);
+            preempt::append(out, item);
         }
         self.count += 1;
     }

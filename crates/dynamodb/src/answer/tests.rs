@@ -32,7 +32,7 @@ fn capacity() -> ConsumedCapacity {
 
 #[test]
 fn get_item_answers_what_the_request_asks_for() {
-    let found = item(r#"{"k":{"S":"a"}}"#);
+    let found = br#"{"k":{"S":"a"}}"#;
     let capacity = capacity();
     let answer = |item, detail| {
         let capacity = &capacity;
@@ -40,7 +40,7 @@ fn get_item_answers_what_the_request_asks_for() {
     };
     assert_eq!(answer(None, ReturnConsumedCapacity::None), "{}");
     assert_eq!(
-        answer(Some(&found), ReturnConsumedCapacity::Total),
+        answer(Some(&found[..]), ReturnConsumedCapacity::Total),
         r#"{"Item":{"k":{"S":"a"}},"ConsumedCapacity":{"TableName":"orders","CapacityUnits":1.5}}"#
     );
     assert_eq!(
@@ -75,8 +75,8 @@ fn the_last_page_has_no_key_to_continue_after() {
     let page = |is_count: bool, last: Option<&Item>| {
         text(|out| {
             let mut page = Page::begin(out, is_count);
-            page.item(&item(r#"{"k":{"S":"a"}}"#));
-            page.item(&item(r#"{"k":{"S":"b"}}"#));
+            page.item(br#"{"k":{"S":"a"}}"#);
+            page.item(br#"{"k":{"S":"b"}}"#);
             page.end(5, last, &capacity(), ReturnConsumedCapacity::None);
         })
     };

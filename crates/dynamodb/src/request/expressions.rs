@@ -52,6 +52,17 @@ impl<T: Tree> Clause<T> {
         placeholders.bind(self.kind, &self.expression)
     }
 
+    /// All names in the expression: those of the attributes that it reads or writes, and of elements of maps. Without
+    /// any other attribute an item gives the same result.
+    pub fn names<'r>(&'r self, substitutions: &'r Substitutions) -> impl Iterator<Item = &'r str> {
+        let symbols = &self.expression.symbols;
+        let placeholders = substitutions.names.as_ref().filter(|_| !symbols.names_are_literal);
+        symbols.names.iter().map(move |name| {
+            let given = placeholders.and_then(|placeholders| placeholders.get(name));
+            given.unwrap_or(name).as_str()
+        })
+    }
+
     /// Checks that the clause can be bound, if it brings its own names and values.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.expression.symbols.names_are_literal {

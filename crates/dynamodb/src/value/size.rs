@@ -7,9 +7,9 @@ use super::{AttributeValue, Item, Number};
 /// Bytes that an item may have: 400 KB, names included.
 pub const ITEM_BYTES_MAX: usize = 400 << 10;
 /// Bytes of a list or map beside its elements.
-const CONTAINER_BYTES: usize = 3;
+pub(super) const CONTAINER_BYTES: usize = 3;
 /// Bytes of an element of a list or map beside its name and value.
-const ELEMENT_BYTES: usize = 1;
+pub(super) const ELEMENT_BYTES: usize = 1;
 
 /// The size of an item in bytes: its attributes' names and values.
 pub fn item_bytes(item: &Item) -> usize {
@@ -44,7 +44,7 @@ fn sum<T>(elements: &[T], bytes: impl Fn(&T) -> usize) -> usize {
 }
 
 /// One byte for two significant digits, and one more; a negative number has another one for its sign.
-fn number_bytes(number: Number) -> usize {
+pub(super) fn number_bytes(number: Number) -> usize {
     let pairs = usize::try_from(number.digits().div_ceil(2)).unwrap_or(0);
     pairs + 1 + usize::from(number.is_negative())
 }

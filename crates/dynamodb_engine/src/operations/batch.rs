@@ -1,5 +1,6 @@
 //! BatchGetItem and BatchWriteItem: reads and writes of single items, at the same time.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,14 +9,16 @@ use dynamodb::answer::{
     BatchGet, BatchWrite as WrittenBatch, CapacityKind, ConsumedCapacity, UnprocessedKeys, UnprocessedWrites,
 };
 use dynamodb::capacity::{Consistency, Units, read_units, write_units};
-use dynamodb::request::{BatchGetItem, BatchWrite, BatchWriteItem, TableKeys};
+use dynamodb::request::{BatchGetItem, BatchWrite, BatchWriteItem, ReturnConsumedCapacity, TableKeys};
+use dynamodb::update::ReturnValues;
 use dynamodb::value::copy_item;
 use dynamodb::{Error, ErrorKind, Item};
 use stdx::preempt;
 
-use super::item::project;
+use super::item::{needed_to_answer, project};
 use super::{add_consumed, bytes_of, consumed};
 use crate::modify::{Change, Modification, Modified};
+use crate::row::Needed;
 use crate::service::Service;
 use crate::table::{ItemKey, ItemTable};
 use crate::transaction::all;
@@ -26,17 +29,25 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 const AT_ONCE: usize = 32;
 
 /// A write of a batch on its way to its item.
-struct Whole(Option<Item>);
+struct Whole {
+    /// What the item becomes; None: it is deleted.
+    item: Option<Item>,
+    capacity: ReturnConsumedCapacity,
+}
 
 impl Modification for Whole {
-    fn decide(&self, _: Option<&Item>) -> Result<Change, Error> {
-        Ok(self
-            .0
-            .as_ref()
-            .map_or(Change::Delete, |item| Change::Put(copy_item(item))))
+    fn needs(&self) -> Needed<'_> {
+        needed_to_answer(ReturnValues::None, self.capacity).unwrap_or(Needed::NONE)
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn decide(&self, _: Option<&Item>) -> Result<Change<'_>, Error> {
+        Ok(self
+            .item
+            .as_ref()
+            .map_or(Change::Delete, |item| Change::Put(Cow::Borrowed(item))))
+    }
+
+    fn unread(&self) -> Option<Change<'_>> {
         self.decide(None).ok()
     }
 }
@@ -155,7 +166,10 @@ impl Service {
                     of_table.table.clone(),
                     table.clone(),
                     table.row_key(key)?,
-                    Arc::new(Whole(item)),
+                    Arc::new(Whole {
+                        item,
+                        capacity: request.consumed_capacity,
+                    }),
                 ));
             }
         }

@@ -1,23 +1,28 @@
 //! GetItem, PutItem, UpdateItem and DeleteItem.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dynamodb::answer::{CapacityKind, Get, Write};
+use dynamodb::answer::{CapacityKind, ConsumedCapacity, Get, Write};
 use dynamodb::arn::TableReference;
 use dynamodb::capacity::{Consistency, read_units, write_units};
 use dynamodb::expression::{Condition, Projection};
 use dynamodb::request::{
-    Clause, DeleteItem, GetItem, PutItem, ReturnValuesOnConditionCheckFailure, Substitutions, UpdateItem, WriteOptions,
+    Clause, DeleteItem, GetItem, PutItem, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure, Substitutions,
+    UpdateItem, WriteOptions,
 };
 use dynamodb::table::Key;
 use dynamodb::update::{self, ReturnValues, Updated};
-use dynamodb::value::{copy_item, size};
+use dynamodb::value::copy_item;
+use dynamodb::value::json::write_item;
 use dynamodb::{Error, Item, projection};
 use stdx::preempt;
 
 use super::{bytes_of, consumed};
 use crate::modify::{Change, Modification, Modified};
+use crate::read::FoundItem;
+use crate::row::Needed;
 use crate::service::Service;
 use crate::table::{ItemKey, ItemTable};
 
@@ -74,25 +79,92 @@ pub(super) fn project(
     }
 }
 
+/// All of an item, if the answer to a write needs it: its size counts in units.
+pub(super) fn needed_to_answer(
+    return_values: ReturnValues,
+    capacity: ReturnConsumedCapacity,
+) -> Option<Needed<'static>> {
+    let has_whole = matches!(return_values, ReturnValues::AllOld | ReturnValues::AllNew);
+    (has_whole || capacity != ReturnConsumedCapacity::None).then_some(Needed::All)
+}
+
+/// What a write with a condition needs of an item, beside what else it reads.
+fn needed_of<'r>(
+    condition: Option<&'r Clause<Condition>>,
+    substitutions: &'r Substitutions,
+    options: &WriteOptions,
+    others: impl Iterator<Item = &'r str>,
+) -> Needed<'r> {
+    let answered = needed_to_answer(options.return_values, options.consumed_capacity);
+    let fails_with_item = options.on_failure == ReturnValuesOnConditionCheckFailure::AllOld && condition.is_some();
+    match answered {
+        Some(needed) => needed,
+        None if fails_with_item => Needed::All,
+        None => {
+            let names = condition
+                .into_iter()
+                .flat_map(|condition| condition.names(substitutions));
+            Needed::named(names.chain(others))
+        }
+    }
+}
+
+/// The JSON of the part of an item that a projection lists.
+///
+/// # Errors
+/// As [`project`], or the item cannot be read.
+pub(super) fn projected_json(
+    projection: Option<&Clause<Projection>>,
+    substitutions: &Substitutions,
+    found: FoundItem,
+    table: &ItemTable,
+) -> Result<Vec<u8>, Error> {
+    if projection.is_none() {
+        return found.json(table);
+    }
+    let part = project(projection, substitutions, found.into_item(table)?)?;
+    let mut json = Vec::new();
+    write_item(&mut json, &part);
+    Ok(json)
+}
+
 impl Modification for PutItem {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+    fn needs(&self) -> Needed<'_> {
+        needed_of(
+            self.condition.as_ref(),
+            &self.substitutions,
+            &self.options,
+            std::iter::empty(),
+        )
+    }
+
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
         check(
             self.condition.as_ref(),
             &self.substitutions,
             old,
             self.options.on_failure,
         )?;
-        Ok(Change::Put(copy_item(&self.item)))
+        Ok(Change::Put(Cow::Borrowed(&self.item)))
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn unread(&self) -> Option<Change<'_>> {
         let reads = self.condition.is_some() || self.options.return_values != ReturnValues::None;
-        (!reads).then(|| Change::Put(copy_item(&self.item)))
+        (!reads).then_some(Change::Put(Cow::Borrowed(&self.item)))
     }
 }
 
 impl Modification for DeleteItem {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+    fn needs(&self) -> Needed<'_> {
+        needed_of(
+            self.condition.as_ref(),
+            &self.substitutions,
+            &self.options,
+            std::iter::empty(),
+        )
+    }
+
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
         check(
             self.condition.as_ref(),
             &self.substitutions,
@@ -102,7 +174,7 @@ impl Modification for DeleteItem {
         Ok(Change::Delete)
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn unread(&self) -> Option<Change<'_>> {
         let reads = self.condition.is_some() || self.options.return_values != ReturnValues::None;
         (!reads).then_some(Change::Delete)
     }
@@ -115,7 +187,19 @@ pub(super) struct KeyedUpdate {
 }
 
 impl Modification for KeyedUpdate {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+    fn needs(&self) -> Needed<'_> {
+        let UpdateItem {
+            update,
+            condition,
+            substitutions,
+            options,
+            ..
+        } = &self.update;
+        let updated = update.iter().flat_map(|update| update.names(substitutions));
+        needed_of(condition.as_ref(), substitutions, options, updated)
+    }
+
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
         let UpdateItem {
             update,
             condition,
@@ -138,15 +222,10 @@ impl Modification for KeyedUpdate {
             &bindings,
             options.return_values,
         )?;
-        if size::item_bytes(&updated.item) > size::ITEM_BYTES_MAX {
-            return Err(Error::validation(
-                "Item size to update has exceeded the maximum allowed size",
-            ));
-        }
         Ok(Change::Update(updated))
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn unread(&self) -> Option<Change<'_>> {
         None
     }
 }
@@ -166,15 +245,21 @@ impl Service {
         let table = self.table(request.table.name())?;
         let key = table.row_key(&request.key(&table.definition)?)?;
         let level = Self::read_level(request.consistent_read);
-        let item = self.read_item(&table, &key, level).await?;
+        let found = self.find_item(&table, &key, level).await?;
         preempt::allowed(|| {
-            let units = read_units(bytes_of(item.as_ref()), Consistency::of(request.consistent_read));
-            let item = item.map(|item| project(request.projection.as_ref(), &request.substitutions, item));
+            let mut capacity = ConsumedCapacity::default();
+            if request.consumed_capacity != ReturnConsumedCapacity::None {
+                let bytes = found.as_ref().map_or(Ok(0), |found| found.bytes(&table))?;
+                let units = read_units(bytes, Consistency::of(request.consistent_read));
+                capacity = consumed(&request.table, units, CapacityKind::Undivided);
+            }
+            let projection = request.projection.as_ref();
+            let item = found.map(|found| projected_json(projection, &request.substitutions, found, &table));
             let item = item.transpose()?;
             let mut out = Vec::new();
             let answer = Get {
-                item: item.as_ref(),
-                capacity: &consumed(&request.table, units, CapacityKind::Undivided),
+                item: item.as_deref(),
+                capacity: &capacity,
                 detail: request.consumed_capacity,
             };
             answer.write(&mut out);
@@ -222,12 +307,16 @@ impl Service {
 
 fn write_answer(table: &TableReference, options: &WriteOptions, modified: Modified) -> Vec<u8> {
     preempt::allowed(|| {
-        let units = write_units(bytes_of(modified.old.as_ref()), bytes_of(modified.new.as_ref()), false);
+        let mut capacity = ConsumedCapacity::default();
+        if options.consumed_capacity != ReturnConsumedCapacity::None {
+            let (old, new) = (bytes_of(modified.old.as_ref()), bytes_of(modified.new.as_ref()));
+            capacity = consumed(table, write_units(old, new, false), CapacityKind::Undivided);
+        }
         let attributes = answered(modified, options.return_values);
         let mut out = Vec::new();
         let answer = Write {
             attributes: attributes.as_ref(),
-            capacity: &consumed(table, units, CapacityKind::Undivided),
+            capacity: &capacity,
             detail: options.consumed_capacity,
             // There are no local secondary indexes.
             collection: None,

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use dynamodb::answer::{CapacityKind, Page};
 use dynamodb::capacity::{Consistency, read_units};
-use dynamodb::request::{Query, ReadItems, Scan, Select, SortRange as SortCondition};
-use dynamodb::value::size;
+use dynamodb::request::{Query, ReadItems, ReturnConsumedCapacity, Scan, Select, SortRange as SortCondition};
 use dynamodb::{Error, Item};
 use stdx::preempt;
 use types::Token;
 
 use super::consumed;
-use super::item::project;
-use crate::read::{Extent, Items, SortRange};
+use super::item::projected_json;
+use crate::read::{Extent, FoundItem, Items, SortRange};
 use crate::service::Service;
 use crate::table::{ItemTable, key_bytes};
 
 /// What a page of a Query or Scan returns.
 struct Selected {
-    items: Vec<Item>,
+    /// JSON of each.
+    items: Vec<Vec<u8>>,
     count: usize,
     scanned: usize,
     bytes: usize,
@@ -107,32 +107,30 @@ impl Service {
 
 fn selected(table: &ItemTable, read: &ReadItems, page: Items) -> Result<Selected, Error> {
     let scanned = page.items.len();
-    let last = page
-        .items
-        .last()
-        .filter(|_| page.has_more)
-        .map(|item| table.key_item(item));
+    let last = page.items.last().filter(|_| page.has_more);
+    let last = last.map(|item| item.key(table)).transpose()?;
     let filter = read
         .filter
         .as_ref()
         .map(|filter| Ok((filter, filter.bind(&read.substitutions)?)));
     let filter = filter.transpose()?;
     let (mut items, mut count, mut bytes) = (Vec::new(), 0, 0);
-    for item in page.items {
+    for mut found in page.items {
         preempt::point();
-        bytes += size::item_bytes(&item);
-        let is_wanted = filter
-            .as_ref()
-            .is_none_or(|(filter, bindings)| filter.expression.tree.holds(&item, bindings));
-        if !is_wanted {
-            continue;
+        if read.consumed_capacity != ReturnConsumedCapacity::None {
+            bytes += found.bytes(table)?;
+        }
+        if let Some((filter, bindings)) = &filter {
+            let item = found.into_item(table)?;
+            if !filter.expression.tree.holds(&item, bindings) {
+                continue;
+            }
+            found = FoundItem::Item(item);
         }
         count += 1;
         if read.select != Some(Select::Count) {
-            preempt::push(
-                &mut items,
-                project(read.projection.as_ref(), &read.substitutions, item)?,
-            );
+            let json = projected_json(read.projection.as_ref(), &read.substitutions, found, table)?;
+            preempt::push(&mut items, json);
         }
     }
     Ok(Selected {

@@ -1,5 +1,6 @@
 //! PartiQL: ExecuteStatement, BatchExecuteStatement and ExecuteTransaction.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,13 +44,13 @@ struct Write {
 }
 
 impl Modification for Write {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
         match &self.command {
             Command::Insert(_) if old.is_some() => Err(Error::new(
                 ErrorKind::DuplicateItem,
                 "Duplicate primary key exists in table",
             )),
-            Command::Insert(Insert { item, .. }) => Ok(Change::Put(copy_item(item))),
+            Command::Insert(Insert { item, .. }) => Ok(Change::Put(Cow::Borrowed(item))),
             Command::Update(Update {
                 changes,
                 condition,
@@ -60,11 +61,6 @@ impl Modification for Write {
                 let bindings = changes.bind(&NO_SUBSTITUTIONS)?;
                 let tree = &changes.expression.tree;
                 let updated = update::apply(tree, old.map(copy_item), &self.key, &bindings, *returning)?;
-                if size::item_bytes(&updated.item) > size::ITEM_BYTES_MAX {
-                    return Err(Error::validation(
-                        "Item size to update has exceeded the maximum allowed size",
-                    ));
-                }
                 Ok(Change::Update(updated))
             }
             // An item that is not there is deleted already.
@@ -80,7 +76,7 @@ impl Modification for Write {
         }
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn unread(&self) -> Option<Change<'_>> {
         None
     }
 }
@@ -249,10 +245,11 @@ impl Service {
             while page.items.is_empty() && page.has_more && page.last.is_some() {
                 page = self.read_page(table, extent, page.last.as_ref(), left, level).await?;
             }
-            let last = page.items.last().map(|item| table.key_item(item));
+            let last = page.items.last().map(|item| item.key(table)).transpose()?;
             left = left.map(|left| left.saturating_sub(u32::try_from(page.items.len()).unwrap_or(u32::MAX)));
             preempt::allowed(|| {
-                for item in page.items {
+                for found in page.items {
+                    let item = found.into_item(table)?;
                     bytes += size::item_bytes(&item);
                     let is_wanted = match &select.condition {
                         Some(condition) => {

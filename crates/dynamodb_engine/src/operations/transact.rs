@@ -1,5 +1,6 @@
 //! TransactWriteItems and TransactGetItems.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::transaction::{Action, Transacted};
 struct Simple(TransactWrite);
 
 impl Modification for Simple {
-    fn decide(&self, old: Option<&Item>) -> Result<Change, Error> {
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
         let TransactWrite {
             operation,
             condition,
@@ -35,13 +36,13 @@ impl Modification for Simple {
         } = &self.0;
         check(condition.as_ref(), substitutions, old, *on_failure)?;
         Ok(match operation {
-            TransactOperation::Put { item } => Change::Put(copy_item(item)),
+            TransactOperation::Put { item } => Change::Put(Cow::Borrowed(item)),
             TransactOperation::Delete { .. } => Change::Delete,
             TransactOperation::Check { .. } | TransactOperation::Update { .. } => Change::Keep,
         })
     }
 
-    fn unread(&self) -> Option<Change> {
+    fn unread(&self) -> Option<Change<'_>> {
         None
     }
 }

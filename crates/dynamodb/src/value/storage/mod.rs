@@ -18,6 +18,7 @@
 //! are [`Malformed`], whatever they are; they accept numbers and vints that are not in the shortest form, but not
 //! names or elements out of order.
 
+mod measure;
 mod transcode;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use stdx::{preempt, vint};
 
 use super::{AttributeValue, Item, NESTING_MAX, Number, Set};
 
+pub use measure::stored_value_bytes;
 pub use transcode::{write_item_json, write_value_json};
 
 /// The version of the format, the first byte.
