@@ -1,8 +1,9 @@
 //! `ceto perf items`: what an operation of the DynamoDB API costs inside the server, without the network and HTTP.
 //!
 //! A whole node with one shard starts in a temporary workdir, without sockets. An operation is the JSON of a request,
-//! from which the shard makes the JSON of its answer; the request is another one each time. Items have a key and nine
-//! attributes: five texts of 34 bytes, a number, a boolean, a list of three numbers and a map of two texts.
+//! from which the shard makes the JSON of its answer; the request is another one each time. Requests are made before
+//! anything is counted, but for their number. Items have a key and nine attributes: five texts of 34 bytes, a number, a
+//! boolean, a list of three numbers and a map of two texts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -141,18 +142,22 @@ async fn measure(engine: Rc<Engine>, options: &Options) -> Result<Report, String
         "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
         "BillingMode": "PAY_PER_REQUEST",
     });
-    ask(&service, "CreateTable", &table.to_string()).await?;
+    ask(&service, "CreateTable", table.to_string().as_bytes()).await?;
     for key in 0..options.items {
-        ask(&service, "PutItem", &put(key, 0)).await?;
+        ask(&service, "PutItem", put(key).numbered(0)).await?;
     }
+    let mut requests: Vec<Vec<Template>> = (0..options.items)
+        .map(|key| requests(options.operation, key, options.items))
+        .collect();
     let mut random = SplitMix64::new(1);
     let allocations_before = allocation_count();
     let instructions = InstructionCounter::start();
     let start = runtime::now();
     for number in 1..=options.operations {
-        let key = random.scaled(options.items);
-        for (operation, request) in requests(options.operation, key, number, options.items) {
-            ask(&service, operation, &request).await?;
+        let key = usize::try_from(random.scaled(options.items)).map_err(|error| error.to_string())?;
+        for template in &mut requests[key] {
+            let operation = template.operation;
+            ask(&service, operation, template.numbered(number)).await?;
         }
     }
     Ok(Report {
@@ -165,59 +170,93 @@ async fn measure(engine: Rc<Engine>, options: &Options) -> Result<Report, String
     })
 }
 
-async fn ask(service: &Rc<Service>, operation: &str, request: &str) -> Result<(), String> {
-    let answered = service.execute(operation, request.as_bytes()).await;
+async fn ask(service: &Rc<Service>, operation: &str, request: &[u8]) -> Result<(), String> {
+    let answered = service.execute(operation, request).await;
     answered
         .map(drop)
-        .map_err(|error| format!("{operation} {request}: {error}"))
+        .map_err(|error| format!("{operation} {}: {error}", String::from_utf8_lossy(request)))
 }
 
-fn put(key: u64, number: u64) -> String {
+/// A request but for its number.
+struct Template {
+    operation: &'static str,
+    body: Vec<u8>,
+    /// Where the number is.
+    places: Vec<usize>,
+}
+
+/// In the place of the number of a request, as many digits.
+const NUMBER: &str = "##########";
+
+impl Template {
+    fn new(operation: &'static str, body: String) -> Self {
+        Self {
+            operation,
+            places: body.match_indices(NUMBER).map(|(at, _)| at).collect(),
+            body: body.into_bytes(),
+        }
+    }
+
+    /// The request of a number.
+    fn numbered(&mut self, number: u64) -> &[u8] {
+        let (mut digits, mut rest) = ([b'0'; NUMBER.len()], number);
+        for digit in digits.iter_mut().rev() {
+            *digit += u8::try_from(rest % 10).unwrap_or_default();
+            rest /= 10;
+        }
+        // The first one, so that it is the same as a number of JSON.
+        digits[0] = b'1';
+        for at in &self.places {
+            self.body[*at..*at + NUMBER.len()].copy_from_slice(&digits);
+        }
+        &self.body
+    }
+}
+
+fn put(key: u64) -> Template {
     let text = |n: u64| format!("{:034}", key.wrapping_mul(31).wrapping_add(n));
-    format!(
-        r#"{{"TableName":"items","Item":{{"p":{{"S":"item {key}"}},"a":{{"S":"{}"}},"b":{{"S":"{}"}},"c":{{"S":"{}"}},"d":{{"S":"{}"}},"e":{{"S":"{}"}},"n":{{"N":"{number}"}},"is":{{"BOOL":true}},"l":{{"L":[{{"N":"1"}},{{"N":"2"}},{{"N":"3"}}]}},"m":{{"M":{{"x":{{"S":"one"}},"y":{{"S":"two"}}}}}}}}}}"#,
+    let body = format!(
+        r#"{{"TableName":"items","Item":{{"p":{{"S":"item {key}"}},"a":{{"S":"{}"}},"b":{{"S":"{}"}},"c":{{"S":"{}"}},"d":{{"S":"{}"}},"e":{{"S":"{NUMBER:0>34}"}},"n":{{"N":"{NUMBER}"}},"is":{{"BOOL":true}},"l":{{"L":[{{"N":"1"}},{{"N":"2"}},{{"N":"3"}}]}},"m":{{"M":{{"x":{{"S":"one"}},"y":{{"S":"two"}}}}}}}}}}"#,
         text(1),
         text(2),
         text(3),
         text(4),
-        text(number)
-    )
+    );
+    Template::new("PutItem", body)
 }
 
-/// The requests of an operation.
-fn requests(operation: Operation, key: u64, number: u64, items: u64) -> Vec<(&'static str, String)> {
+/// The requests of an operation on a key.
+fn requests(operation: Operation, key: u64, items: u64) -> Vec<Template> {
     let of_key = |key: u64| format!(r#""TableName":"items","Key":{{"p":{{"S":"item {key}"}}}}"#);
     let set = |key: u64| {
         format!(
-            r#"{},"UpdateExpression":"SET a = :a","ExpressionAttributeValues":{{":a":{{"S":"{number:034}"}}}}"#,
+            r#"{},"UpdateExpression":"SET a = :a","ExpressionAttributeValues":{{":a":{{"S":"{NUMBER:0>34}"}}}}"#,
             of_key(key)
         )
     };
+    let one = |operation, body| vec![Template::new(operation, body)];
     match operation {
-        Operation::Get => vec![("GetItem", format!("{{{}}}", of_key(key)))],
-        Operation::Put => vec![("PutItem", put(key, number))],
-        Operation::Update => vec![("UpdateItem", format!("{{{}}}", set(key)))],
-        Operation::Modify => vec![(
+        Operation::Get => one("GetItem", format!("{{{}}}", of_key(key))),
+        Operation::Put => vec![put(key)],
+        Operation::Update => one("UpdateItem", format!("{{{}}}", set(key))),
+        Operation::Modify => one(
             "UpdateItem",
             format!(
                 r#"{{{},"UpdateExpression":"SET n = n + :one","ConditionExpression":"n >= :zero","ExpressionAttributeValues":{{":one":{{"N":"1"}},":zero":{{"N":"0"}}}},"ReturnValues":"ALL_NEW"}}"#,
                 of_key(key)
             ),
-        )],
-        Operation::Delete => vec![
-            ("DeleteItem", format!("{{{}}}", of_key(key))),
-            ("PutItem", put(key, number)),
-        ],
+        ),
+        Operation::Delete => vec![Template::new("DeleteItem", format!("{{{}}}", of_key(key))), put(key)],
         Operation::Transact => {
             let other = (key + 1) % items.max(2);
-            vec![(
+            one(
                 "TransactWriteItems",
                 format!(
                     r#"{{"TransactItems":[{{"Update":{{{}}}}},{{"Update":{{{}}}}}]}}"#,
                     set(key),
                     set(other)
                 ),
-            )]
+            )
         }
     }
 }
