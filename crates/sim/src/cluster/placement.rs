@@ -46,6 +46,8 @@ type Range = (Token, Token);
 struct SeenTable {
     name: String,
     replication: BTreeMap<String, String>,
+    /// Clients make statements about it; else it is of the DynamoDB API.
+    is_of_statements: bool,
     map: Arc<TabletMap>,
     has_own_tablets: bool,
 }
@@ -77,17 +79,14 @@ pub(super) fn look() -> Option<Seen> {
     let engine = runtime::local::<Engine>()?;
     let view = coordinator.context.view();
     let schema = engine.schema();
-    let of_clients = schema
-        .keyspaces
-        .values()
-        .filter(|keyspace| KEYSPACES.contains(&&*keyspace.name));
     let mut tables = BTreeMap::new();
-    for keyspace in of_clients {
+    for keyspace in schema.keyspaces.values() {
         for table in keyspace.tables.values() {
             let Some(route) = view.route(table.id) else { continue };
             let seen = SeenTable {
                 name: format!("{}.{}", table.keyspace, table.name),
                 replication: keyspace.replication.clone(),
+                is_of_statements: KEYSPACES.contains(&&*keyspace.name),
                 map: route.map.clone(),
                 has_own_tablets: route.has_own_tablets,
             };
@@ -182,7 +181,7 @@ impl Inventory {
             };
             let mut wanted_here = wanted.0.iter().enumerate();
             let has_room = wanted_here.all(|(number, copies)| nodes(number) >= *copies);
-            let mut tables = seen.tables.values();
+            let mut tables = seen.tables.values().filter(|table| table.is_of_statements);
             has_room
                 && tables.all(|table| has_factors(table, wanted))
                 && check_rest(seen).is_ok()
@@ -191,12 +190,11 @@ impl Inventory {
         self.newest(is_it) == Some(true)
     }
 
-    /// Everything that the module promises. The tables of the DynamoDB API hold more than others, so the leader
-    /// balances by bytes what is counted here: then they need not be even.
+    /// Everything that the module promises.
     ///
     /// # Errors
     /// What does not hold, or not yet.
-    pub(super) fn check_placement(&self, nodes: &BTreeSet<IpAddr>, must_be_even: bool) -> Result<(), String> {
+    pub(super) fn check_placement(&self, nodes: &BTreeSet<IpAddr>) -> Result<(), String> {
         let all = self.seen.borrow();
         let there: BTreeSet<IpAddr> = all.keys().map(|(node, _)| *node).collect();
         if there != *nodes {
@@ -221,11 +219,7 @@ impl Inventory {
         check_rest(seen)?;
         check_replicas(seen)?;
         check_open(&all)?;
-        if must_be_even {
-            check_balance(seen, &all)
-        } else {
-            Ok(())
-        }
+        check_balance(seen, &all)
     }
 }
 

@@ -711,11 +711,7 @@ impl Run<'_> {
             self.run_for(BALANCE_LOOK)?;
             let nodes = self.clients.members();
             let nodes: BTreeSet<_> = nodes.into_iter().map(|node| self.cluster.address(node)).collect();
-            match self
-                .clients
-                .inventory
-                .check_placement(&nodes, !self.scenario.workload.items)
-            {
+            match self.clients.inventory.check_placement(&nodes) {
                 Ok(()) => return Ok(()),
                 Err(why) if self.cluster.sim.now() >= end => {
                     return Err(format!("{BALANCE_WAIT_MAX:?} after the last fault {why}"));
