@@ -104,7 +104,7 @@ impl Start {
 }
 
 /// How often nodes look for rows that have expired.
-const ROW_EXPIRY_PERIOD: Duration = Duration::from_secs(20);
+pub(crate) const ROW_EXPIRY_PERIOD: Duration = Duration::from_secs(20);
 
 pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Config {
     let workdir = PathBuf::from(WORKDIR);

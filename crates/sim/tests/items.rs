@@ -1,5 +1,5 @@
 //! The DynamoDB API on whole clusters, while nodes fail: updates, transactions and reads of items fit one order that
-//! keeps real time.
+//! keeps real time, and what expires is deleted, and nothing else.
 
 use sim::{ClusterFaults, ClusterScenario, Workload};
 
@@ -34,6 +34,7 @@ fn transactions_and_single_requests_fit_one_order_while_nodes_fail() {
             report.counts.on_items > 150 && report.counts.transactions > 30,
             "{report:?}"
         );
+        assert!(report.counts.renewals > 100, "{report:?}");
     }
 }
 
@@ -56,12 +57,13 @@ mod planted {
     use super::{STOPS, items};
     use crate::support::is_found;
 
-    const COMPLAINTS: [&str; 5] = [
+    const COMPLAINTS: [&str; 6] = [
         "no order is right",
         "lost: ",
         "half done: ",
         "refused and done: ",
         " twice",
+        "expired early: ",
     ];
 
     fn finds(bug: Bug) {
@@ -81,6 +83,11 @@ mod planted {
     #[test]
     fn a_read_that_does_not_see_what_is_committed_is_found() {
         finds(Bug::UnseenCommit);
+    }
+
+    #[test]
+    fn a_renewed_item_that_expires_is_found() {
+        finds(Bug::ExpiredUnseen);
     }
 
     #[test]

@@ -154,6 +154,8 @@ pub enum Bug {
     ReadTogetherOnce,
     /// A request does not look whether another one with its token was done.
     UnheededToken,
+    /// An item that was found to have expired is deleted without another look.
+    ExpiredUnseen,
     /// A transaction begins though others have given up on it, and have taken its locks away.
     BegunAfterAbort,
     /// A memtable does not list what overwrites a row.
@@ -178,7 +180,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 81] = [
+    pub const ALL: [Self; 82] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -250,6 +252,7 @@ impl Bug {
         Self::UnseenCommit,
         Self::ReadTogetherOnce,
         Self::UnheededToken,
+        Self::ExpiredUnseen,
         Self::BegunAfterAbort,
         Self::UnlistedOverwrite,
         Self::UnfinishedBuild,

@@ -110,6 +110,8 @@ pub struct ClusterCounts {
     pub on_items: u64,
     /// Of those, transactions that write.
     pub transactions: u64,
+    /// Leases that were renewed before they were deleted.
+    pub renewals: u64,
     /// Indexes created and dropped.
     pub index_changes: u64,
     /// Partitions of which all replicas held the same in the end.
@@ -324,8 +326,7 @@ impl Clients {
                 drop(runtime::spawn(async move { clients.work(node).await }));
             }
             if self.workload.items {
-                let clients = self.clone();
-                drop(runtime::spawn(async move { clients.work_on_items(node).await }));
+                drop(runtime::spawn(self.clone().work_on_items(node)));
             }
             let clients = self.clone();
             drop(runtime::spawn(async move { clients.change_schema(node).await }));

@@ -2,8 +2,8 @@
 //!
 //! Appends are single updates, some of them on a condition, and transactions over two or three items. Reads are of one
 //! item, consistent or not, and of several at one moment. All of it must fit one order that keeps real time
-//! ([`testkit::serializable`]). A list that has become long is
-//! not used any more, and all lists are read in the end.
+//! ([`testkit::serializable`]). A list that has become long is not used any more, and all lists are read in the end.
+//! Items that expire are in `leases.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ use testkit::serializable::{Element, Key, ListHistory, Seen, TransactionId};
 
 use super::clients::{ANSWER_WAIT_MAX, Clients, Phase};
 use super::counters::now;
+use super::leases::Leases;
 use crate::http::{Answered, ApiClient};
 
 /// Where nodes serve the API.
@@ -37,12 +38,13 @@ pub(crate) struct Lists {
     generations: RefCell<BTreeMap<u64, u64>>,
     /// What was seen last of lists in use: the guess of conditions.
     lengths: RefCell<BTreeMap<Key, usize>>,
-    /// All lists that were ever used.
+    /// The last element that was appended anywhere.
     last_element: Cell<Element>,
+    pub(super) leases: Leases,
 }
 
 /// The outcome of a request.
-enum Outcome {
+pub(super) enum Outcome {
     /// 200.
     Done(Value),
     /// It has no effect, as its answer says.
@@ -153,14 +155,14 @@ impl Clients {
                 other => return Err(format!("CreateTable {table}: {other:?}")),
             }
         }
-        Ok(())
+        self.make_leases(&mut client).await
     }
 
     fn api(&self, node: usize) -> SocketAddr {
         SocketAddr::new(self.addresses[node].ip(), API_PORT)
     }
 
-    async fn connect_to_api_patiently(&self, node: usize) -> Result<ApiClient, String> {
+    pub(super) async fn connect_to_api_patiently(&self, node: usize) -> Result<ApiClient, String> {
         for _ in 0..300 {
             let connecting = ApiClient::connect(self.api(node));
             if let Ok(Ok(client)) = runtime::timeout(Duration::from_secs(5), connecting).await {
@@ -171,8 +173,10 @@ impl Clients {
         Err(format!("node {node} did not take a connection of the DynamoDB API"))
     }
 
-    /// A client of a node's API. Ends never.
+    /// Clients of a node's API. Ends never.
     pub(super) async fn work_on_items(self: Rc<Self>, node: usize) {
+        let of_leases = self.clone();
+        drop(runtime::spawn(async move { of_leases.work_on_leases(node).await }));
         let mut connection = None;
         loop {
             let pause = if self.workload.is_hot { 8 } else { 60 };
@@ -193,7 +197,7 @@ impl Clients {
     }
 
     /// Sends a request over a node's connection, which is kept while it is good.
-    async fn ask_api(
+    pub(super) async fn ask_api(
         &self,
         connection: &mut Option<ApiClient>,
         node: usize,
@@ -453,6 +457,7 @@ impl Clients {
                 }
             }
         }
-        self.lists.history.borrow().check(&lists)
+        self.lists.history.borrow().check(&lists)?;
+        self.look_at_leases().await
     }
 }

@@ -28,6 +28,7 @@ mod indexed;
 mod items;
 mod last_look;
 mod layout;
+mod leases;
 mod listed;
 mod machines;
 mod operator;
