@@ -57,6 +57,60 @@ pub struct SigningKey {
     key: hmac::Key,
 }
 
+/// What signs requests of our own: an access key, its secret, and the region that they are signed for.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Signer {
+    /// The access key.
+    pub access_key: String,
+    /// Its secret.
+    pub secret: String,
+    /// The region, such as `us-east-1`.
+    pub region: String,
+}
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signer").finish_non_exhaustive()
+    }
+}
+
+/// The headers of a signed request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Signature {
+    /// The value of X-Amz-Date.
+    pub date: String,
+    /// The value of Authorization.
+    pub authorization: String,
+}
+
+/// Signs a request of our own: a POST to `/` with the values of Host and X-Amz-Target, at `now_s`, seconds since the
+/// Unix epoch.
+#[must_use]
+pub fn sign(signer: &Signer, host: &str, target: &str, body: &[u8], now_s: i64) -> Signature {
+    const SIGNED: &str = "host;x-amz-date;x-amz-target";
+    let time = basic_format(now_s);
+    let date = time.get(..8).unwrap_or_default().to_owned();
+    let canonical = format!("POST\n/\n\nhost:{host}\nx-amz-date:{time}\nx-amz-target:{target}\n\n{SIGNED}\n");
+    let claim = Claim {
+        access_key: signer.access_key.clone(),
+        date,
+        region: signer.region.clone(),
+        time,
+        signature: Vec::new(),
+        canonical,
+    };
+    let (_, to_sign) = claim.signed_texts(&hash_body(body));
+    let signature = hmac::sign(&claim.signing_key(&signer.secret).key, to_sign.as_bytes());
+    let (access_key, date, region) = (&claim.access_key, &claim.date, &claim.region);
+    Signature {
+        authorization: format!(
+            "{ALGORITHM} Credential={access_key}/{date}/{region}/{SERVICE}/{TERMINATOR}, SignedHeaders={SIGNED}, Signature={}",
+            hex(signature.as_ref())
+        ),
+        date: claim.time,
+    }
+}
+
 /// The parts of a signature as they were sent.
 struct Sent<'r> {
     credential: String,

@@ -2,7 +2,7 @@
 //! changed ones are refused in the service's words.
 
 use dynamodb_server::Refusal;
-use dynamodb_server::sigv4::{Claim, hash_body};
+use dynamodb_server::sigv4::{Claim, Signer, hash_body, sign};
 use http::{Limits, Progress, RequestReader};
 
 const LIMITS: Limits = Limits {
@@ -222,4 +222,35 @@ fn a_signature_that_lacks_a_part_is_refused_in_the_services_words() {
         session.refusal(),
         "UnrecognizedClientException: The security token included in the request is invalid."
     );
+}
+
+#[test]
+fn a_request_that_we_sign_is_verified() {
+    let signer = Signer {
+        access_key: "AKIDEXAMPLE".to_owned(),
+        secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_owned(),
+        region: "eu-west-1".to_owned(),
+    };
+    let (host, target, now_s) = ("127.0.0.1:8000", "DynamoDB_20120810.ListTables", 1_440_938_160);
+    let signed = sign(&signer, host, target, b"{}", now_s);
+    assert_eq!(signed.date, "20150830T123600Z");
+    let vector = Vector {
+        access_key: signer.access_key.clone(),
+        secret: signer.secret.clone(),
+        now_s,
+        request: format!(
+            "POST / HTTP/1.1\r\nHost: {host}\r\nX-Amz-Target: {target}\r\nX-Amz-Date: {}\r\nAuthorization: {}\r\nContent-Length: 2\r\n\r\n{{}}",
+            signed.date, signed.authorization
+        ),
+    };
+    vector.verify().expect("it is rightly signed");
+    vector
+        .with("ListTables", "DeleteTable")
+        .verify()
+        .expect_err("the operation is signed");
+    vector
+        .with("\r\n\r\n{}", "\r\n\r\n[]")
+        .verify()
+        .expect_err("the body is signed");
+    assert_eq!(format!("{signer:?}"), "Signer { .. }", "no log has a secret");
 }
