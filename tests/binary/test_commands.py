@@ -41,7 +41,7 @@ def test_help_names_the_commands_and_the_options_people_know():
 
 def test_a_command_without_its_words_prints_how_it_is_called():
     assert run_ceto("nodetool").startswith("usage: ceto nodetool")
-    for command, word in (("sstable", "verify"), ("perf", "simple-query")):
+    for command, word in (("sstable", "verify"), ("perf", "simple-query"), ("dynamodb", "import")):
         said = refused(command)
         assert "Usage: ceto" in said and word in said, said
 

@@ -315,7 +315,7 @@ def test_options_of_other_commands_that_pages_name_are_there(help_of_options):
         if words[0].startswith("-"):
             assert set(given) <= server | {"--help", "--version"}, f"{page}: ceto {line}"
             continue
-        call = words[: 2 if words[0] in ("perf", "sstable") and len(words) > 1 else 1]
+        call = words[: 2 if words[0] in ("perf", "sstable", "dynamodb") and len(words) > 1 else 1]
         for each in call[-1].split("|"):
             command = (*call[:-1], each)
             if command not in helps:

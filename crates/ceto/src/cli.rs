@@ -36,6 +36,9 @@ pub enum Command {
     /// Query or command a running node
     #[command(disable_help_flag = true)]
     Nodetool(Nodetool),
+    /// Move data of Amazon DynamoDB into a table of a running node
+    #[command(subcommand, arg_required_else_help = true)]
+    Dynamodb(Box<Dynamodb>),
     /// Remove permanently lost voters from the metadata group, or take lost metadata from the members; run it while
     /// this node is stopped
     RecoverMetadata(RecoverMetadata),
@@ -113,6 +116,13 @@ pub enum Perf {
     Cql(perf::cql_load::Options),
     /// Load on a Redis server
     Redis(perf::redis_load::Options),
+}
+
+/// `ceto dynamodb`.
+#[derive(Subcommand, Debug)]
+pub enum Dynamodb {
+    /// Import an export to S3, full or incremental, that was copied to this machine
+    Import(dynamodb_import::Options),
 }
 
 /// `ceto sstable`.

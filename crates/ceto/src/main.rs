@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use cli::{Cli, Command, Perf, RecoverDirectory, RecoverMetadata, Sstable};
+use cli::{Cli, Command, Dynamodb, Perf, RecoverDirectory, RecoverMetadata, Sstable};
 use config::{Config, Machine, ServerArgs};
 use log::LevelFilter;
 use node::StartError;
@@ -67,6 +67,10 @@ fn main() -> ExitCode {
                 Err(message) => Err(message),
             }
         }
+        Some(Command::Dynamodb(command)) => match *command {
+            Dynamodb::Import(options) => dynamodb_import::run(&options, |line| eprintln!("{line}"))
+                .and_then(|summary| put(summary.to_string().as_bytes())),
+        },
         Some(Command::RecoverMetadata(recover)) => recover_metadata(recover),
         Some(Command::RecoverDirectory(recover)) => recover_directory(recover),
         Some(Command::Page { name }) => pages::page(name.as_deref()).and_then(|text| put(text.as_bytes())),
