@@ -81,3 +81,12 @@ def test_secondary_indexes_and_streams_are_refused_by_name(client):
             StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
         )
     assert "StreamSpecification" in failure.value.response["Error"]["Message"]
+
+
+def test_a_description_has_the_number_of_items(client, table):
+    name = table("p:S", "c:N")
+    for number in range(20):
+        client.put_item(TableName=name, Item={"p": {"S": f"{number % 3}"}, "c": {"N": str(number)}})
+    found = client.describe_table(TableName=name)["Table"]
+    assert found["ItemCount"] == 20
+    assert 0 < found["TableSizeBytes"] < 20_000

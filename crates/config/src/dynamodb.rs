@@ -7,7 +7,7 @@ use std::time::Duration;
 use front::TlsFiles;
 
 use super::options::Options;
-use super::{ADDRESS, cluster, network, value};
+use super::{ADDRESS, cluster, network, seconds, value};
 
 /// How the DynamoDB API is served.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ pub struct DynamoDb {
     pub write_isolation: WriteIsolation,
     /// How many items one BatchWriteItem may have.
     pub batch_write_items_max: usize,
+    /// How long DescribeTable shows an estimate of a table's items and bytes before a new one is made.
+    pub sizes_validity: Duration,
     /// How long an operation may take.
     pub timeout: Duration,
     /// Answers of so many bytes and more are compressed for clients that accept that; None: none is.
@@ -77,6 +79,8 @@ impl WriteIsolation {
 
 /// Most items that one BatchWriteItem can be allowed to have.
 const BATCH_WRITE_ITEMS_MAX: usize = 10_000;
+/// The service updates sizes of tables about every six hours.
+const SIZES_VALIDITY: Duration = Duration::from_secs(6 * 60 * 60);
 /// A shorter time refuses operations on a loaded machine.
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 
@@ -129,6 +133,11 @@ pub(super) fn resolve(options: &mut Options<'_>, network: &network::Network) -> 
             BATCH_WRITE_ITEMS_MAX,
         )
         .max(1),
+        sizes_validity: seconds(
+            options,
+            "alternator_describe_table_info_cache_validity_in_seconds",
+            SIZES_VALIDITY,
+        ),
         timeout: timeout(options),
         compression_bytes_min: (level > 0).then_some(bytes_min),
         compression_level: u32::try_from(level).unwrap_or(1).max(1),

@@ -335,6 +335,8 @@ pub(super) const TABLE: &[Row] = &[
         "How writes of the DynamoDB API to one item are isolated, for tables without a tag for it: always_use_lwt (or always), only_rmw_uses_lwt, forbid_rmw (or forbid), unsafe_rmw (or unsafe)", &[]),
     row("alternator_max_items_in_batch_write", Network, Number, Is("25"), Restart,
         "Items that one BatchWriteItem may have", &[]),
+    row("alternator_describe_table_info_cache_validity_in_seconds", Network, Seconds, Is("21600"), Restart,
+        "How long DescribeTable shows the same estimate of a table's items and bytes", &[]),
     row("alternator_timeout", Network, Duration, Is("10000ms"), Hangup,
         "How long an operation of the DynamoDB API may take", &[("alternator_timeout_in_ms", Milliseconds)]),
     row("alternator_response_compression_threshold_in_bytes", Network, Number, Is("4096"), Hangup,

@@ -18,6 +18,7 @@ pub mod read;
 pub mod record;
 pub mod row;
 pub mod service;
+pub mod sizes;
 pub mod snapshot;
 pub mod table;
 pub mod transaction;

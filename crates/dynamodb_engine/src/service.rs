@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator::CoordinatorError;
 use dynamodb::{Error, ErrorKind};
@@ -13,6 +14,7 @@ use topology::Consistency;
 use uuid::Uuid;
 
 use crate::definitions::TRANSACTIONS;
+use crate::sizes::KnownSizes;
 use crate::table::{ItemTable, KEYSPACE_PREFIX, keyspace_of};
 
 /// How writes are ordered with others of the same item: `alternator_write_isolation`, or the tag of a table.
@@ -54,6 +56,8 @@ pub struct Settings {
     pub replication_factor: u32,
     /// Items of a BatchWriteItem.
     pub batch_write_items_max: usize,
+    /// How long an estimate of a table's items and bytes is shown before a new one is made.
+    pub sizes_validity: Duration,
     /// What ARNs name; clients of a cluster of one's own sign for any region.
     pub region: String,
 }
@@ -64,6 +68,8 @@ impl Default for Settings {
             write_isolation: WriteIsolation::Always,
             replication_factor: 3,
             batch_write_items_max: dynamodb::request::WRITES_MAX,
+            // As the service, which updates them about every six hours.
+            sizes_validity: Duration::from_secs(6 * 60 * 60),
             region: "ceto".to_owned(),
         }
     }
@@ -76,6 +82,8 @@ pub struct Service {
     pub(crate) settings: Settings,
     /// The tables of the schema of this version, as far as requests have asked for them.
     tables: RefCell<(Uuid, BTreeMap<String, Arc<ItemTable>>)>,
+    /// Estimates of tables' sizes, on shard 0.
+    pub(crate) known_sizes: KnownSizes,
     /// Transactions that are committed and answered, and not carried out yet.
     pub(crate) settling: Cell<usize>,
 }
@@ -88,6 +96,7 @@ impl Service {
             clock: WriteClock::default(),
             settings,
             tables: RefCell::new((Uuid::nil(), BTreeMap::new())),
+            known_sizes: KnownSizes::default(),
             settling: Cell::new(0),
         })
     }

@@ -1,6 +1,7 @@
 //! The tests of this crate in one program: a program for each file would compile what they share again.
 
 mod requests;
+mod sizes;
 mod support;
 mod transactions;
 mod updates;

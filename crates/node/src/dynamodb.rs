@@ -254,6 +254,7 @@ fn operations_settings(config: &Config) -> dynamodb_engine::Settings {
             WriteIsolation::Unsafe => dynamodb_engine::WriteIsolation::Unsafe,
         },
         batch_write_items_max: options.batch_write_items_max,
+        sizes_validity: options.sizes_validity,
         ..dynamodb_engine::Settings::default()
     }
 }

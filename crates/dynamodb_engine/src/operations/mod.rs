@@ -67,7 +67,7 @@ impl Service {
             Request::CreateTable(request) => self.create_table_of(*request).await,
             Request::UpdateTable(request) => self.update_table(*request).await,
             Request::DeleteTable(table) => self.delete_table_of(&table).await,
-            Request::DescribeTable(table) => self.describe_table(&table),
+            Request::DescribeTable(table) => self.describe_table(&table).await,
             Request::ListTables(request) => Ok(self.list_tables(&request)),
             Request::TagResource(request) => self.tag_resource(request).await,
             Request::UntagResource(request) => self.untag_resource(request).await,

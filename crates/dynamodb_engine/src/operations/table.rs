@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::modify::unknown_isolation;
 use crate::service::{ISOLATION_TAG, Service, WriteIsolation};
+use crate::sizes::TableSizes;
 use crate::table::ItemTable;
 
 /// The account that ARNs name: a cluster of one's own has none.
@@ -51,12 +52,17 @@ fn check_tags(tags: &[Tag]) -> Result<(), Error> {
 }
 
 impl Service {
-    const fn describe<'t>(&'t self, table: &'t TableDefinition, status: TableStatus) -> TableDescription<'t> {
+    const fn describe<'t>(
+        &'t self,
+        table: &'t TableDefinition,
+        status: TableStatus,
+        sizes: TableSizes,
+    ) -> TableDescription<'t> {
         TableDescription {
             table,
             status,
-            items: 0,
-            bytes: 0,
+            items: sizes.items,
+            bytes: sizes.bytes,
             indexes: &[],
             region: self.settings.region.as_str(),
             account: ACCOUNT,
@@ -64,8 +70,8 @@ impl Service {
     }
 
     /// The answer to a change of a table.
-    fn described(&self, table: &TableDefinition, status: TableStatus) -> Vec<u8> {
-        written(|out| write_table_description(out, &self.describe(table, status)))
+    fn described(&self, table: &TableDefinition, status: TableStatus, sizes: TableSizes) -> Vec<u8> {
+        written(|out| write_table_description(out, &self.describe(table, status, sizes)))
     }
 
     fn named(&self, table: &TableReference) -> Result<std::sync::Arc<ItemTable>, Error> {
@@ -80,7 +86,7 @@ impl Service {
         check_built(&definition)?;
         check_tags(&definition.tags)?;
         let table = self.create_table(definition).await?;
-        Ok(self.described(&table.definition, TableStatus::Active))
+        Ok(self.described(&table.definition, TableStatus::Active, TableSizes::default()))
     }
 
     pub(super) async fn update_table(self: &Rc<Self>, request: UpdateTable) -> Result<Vec<u8>, Error> {
@@ -93,18 +99,20 @@ impl Service {
                 Ok(())
             })
             .await?;
-        Ok(self.described(&table.definition, TableStatus::Active))
+        let sizes = self.table_sizes(table.table.id).await;
+        Ok(self.described(&table.definition, TableStatus::Active, sizes))
     }
 
     pub(super) async fn delete_table_of(self: &Rc<Self>, table: &TableReference) -> Result<Vec<u8>, Error> {
-        self.named(table)?;
+        let sizes = self.table_sizes(self.named(table)?.table.id).await;
         let deleted = self.delete_table(table.name()).await?;
-        Ok(self.described(&deleted.definition, TableStatus::Deleting))
+        Ok(self.described(&deleted.definition, TableStatus::Deleting, sizes))
     }
 
-    pub(super) fn describe_table(&self, table: &TableReference) -> Result<Vec<u8>, Error> {
+    pub(super) async fn describe_table(self: &Rc<Self>, table: &TableReference) -> Result<Vec<u8>, Error> {
         let found = self.named(table)?;
-        let description = self.describe(&found.definition, TableStatus::Active);
+        let sizes = self.table_sizes(found.table.id).await;
+        let description = self.describe(&found.definition, TableStatus::Active, sizes);
         Ok(written(|out| write_described_table(out, &description)))
     }
 
