@@ -101,3 +101,28 @@ def test_statements_of_partiql_read_and_write(client, table):
     assert run("SELECT * FROM \"{name}\" WHERE n > 5") == []
     run("DELETE FROM \"{name}\" WHERE p = ? AND c = ?", "k", 1)
     assert run("SELECT * FROM \"{name}\"") == []
+
+
+def test_a_statement_returns_a_path_under_its_last_name(client, table):
+    name = table("p:S", "c:N")
+    document = {"city": "Oslo", "list": [{"deep": 1}, 2]}
+    client.put_item(TableName=name, Item={"p": pack("k"), "c": pack(1), "m": pack(document)})
+    text = f'SELECT c, m.city, m.list[0].deep, m.none -- not all\nFROM "{name}" WHERE p = \'k\''
+    found = client.execute_statement(Statement=text)["Items"]
+    assert found == [{"c": pack(1), "city": pack("Oslo"), "deep": pack(1)}]
+
+
+def test_statements_order_several_partitions(client, table):
+    name = table("p:S", "c:N")
+    fill(client, name, partitions=3, items=3)
+
+    def run(order):
+        text = f"SELECT p, c FROM \"{name}\" WHERE p IN ['p2', 'p0'] ORDER BY {order}"
+        return [item["p"]["S"] + item["c"]["N"] for item in client.execute_statement(Statement=text)["Items"]]
+
+    assert run("p") == ["p00", "p01", "p02", "p20", "p21", "p22"]
+    assert run("p DESC, c") == ["p20", "p21", "p22", "p00", "p01", "p02"]
+    assert run("p, c DESC") == ["p02", "p01", "p00", "p22", "p21", "p20"]
+    with pytest.raises(ClientError) as failure:
+        run("c")
+    assert "ORDER BY of the sort key is not supported" in failure.value.response["Error"]["Message"]

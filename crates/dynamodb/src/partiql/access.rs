@@ -1,5 +1,7 @@
 //! Which keys the WHERE clause of a statement selects.
 
+use std::cmp::Ordering;
+
 use super::{Delete, Insert, Select, Update};
 use crate::error::Error;
 use crate::expression::{Bindings, Comparison, Condition, Operand};
@@ -112,12 +114,31 @@ impl Select {
                 .map(SecondaryIndex::key_schema)
                 .ok_or_else(|| Error::validation("The table does not have the specified index"))?,
         };
-        let access = match &self.condition {
+        let mut access = match &self.condition {
             None => Access::Scan,
             Some(condition) => ranges(condition, schema, table)?,
         };
         self.check_order(schema, &access)?;
+        if let (Access::Ranges(ranges), Some(reversed)) = (&mut access, self.order_of(schema.partition())) {
+            ranges.sort_by(|one, other| {
+                let order = compare(&one.partition, &other.partition);
+                if reversed { order.reverse() } else { order }
+            });
+        }
         Ok(access)
+    }
+
+    /// Whether items of a partition are returned from the largest sort key.
+    pub fn is_reversed(&self, table: &TableDefinition) -> bool {
+        let index = self.index.as_ref().and_then(|name| table.index(name));
+        let schema = index.map_or(&table.key_schema, SecondaryIndex::key_schema);
+        schema.sort().and_then(|sort| self.order_of(sort)).unwrap_or(false)
+    }
+
+    /// Whether an attribute of ORDER BY is ordered from the largest; None if it is not there.
+    fn order_of(&self, name: &str) -> Option<bool> {
+        let (_, is_reversed) = self.order.iter().find(|(ordered, _)| ordered == name)?;
+        Some(*is_reversed)
     }
 
     fn check_order(&self, schema: &KeySchema, access: &Access) -> Result<(), Error> {
@@ -130,10 +151,22 @@ impl Select {
             ));
         }
         match self.order.iter().find(|(name, _)| !schema.has(name)) {
-            None => Ok(()),
+            None => self.check_order_of_partitions(schema, access),
             Some((name, _)) => Err(Error::validation(format!(
                 "Variable reference {name} in ORDER BY clause must be part of the primary key"
             ))),
+        }
+    }
+
+    /// Refuses to order the items of several partitions by their sort key: each partition is read by itself.
+    fn check_order_of_partitions(&self, schema: &KeySchema, access: &Access) -> Result<(), Error> {
+        let is_first = self.order.first().is_some_and(|(name, _)| name == schema.partition());
+        match access {
+            Access::Ranges(ranges) if ranges.len() > 1 && !is_first => Err(Error::validation(
+                "ORDER BY of the sort key is not supported with several partition keys; order by the partition key \
+                 first",
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -144,6 +177,15 @@ impl Select {
     pub fn key(&self, table: &TableDefinition) -> Result<Key, Error> {
         key(self.condition.as_ref(), table)
     }
+}
+
+/// Orders partition keys of one table.
+fn compare(one: &[AttributeValue], other: &[AttributeValue]) -> Ordering {
+    let orders = one.iter().zip(other).filter_map(|(a, b)| a.compare(b));
+    orders
+        .into_iter()
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
 }
 
 fn ranges(clause: &Clause<Condition>, schema: &KeySchema, table: &TableDefinition) -> Result<Access, Error> {

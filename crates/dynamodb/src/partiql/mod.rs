@@ -9,11 +9,14 @@
 //! EXISTS (SELECT ...)
 //! ```
 //!
+//! Comments are from `--` to the end of the line, and from `/*` to `*/`.
+//!
 //! A WHERE clause is one condition: a server evaluates it on each item it has read, keys included. What of it selects
 //! keys is found by [`Select::access`] and [`Update::key`], with the definition of the table.
 
 mod access;
 mod parser;
+mod returned;
 mod token;
 
 pub use access::Access;

@@ -186,3 +186,86 @@ fn a_text_that_is_no_statement_is_refused() {
     );
     assert!(refused("SELECT * FROM orders WHERE foo(k) = 'a'").starts_with("Unrecognized function: foo"));
 }
+
+/// What a SELECT returns of an item, as JSON.
+fn returned(text: &str, item: &str) -> String {
+    let Command::Select(select) = command(text, &[]) else {
+        panic!("{text} is no SELECT");
+    };
+    let item = read_item(item.as_bytes()).expect("an item");
+    let mut out = Vec::new();
+    crate::value::json::write_item(&mut out, &select.returned(item).expect("it has no placeholders"));
+    String::from_utf8(out).expect("JSON is text")
+}
+
+#[test]
+fn a_path_is_returned_under_its_last_name() {
+    let item = r#"{"k":{"S":"a"},"m":{"M":{"a":{"M":{"b":{"N":"1"}}},"l":{"L":[{"N":"5"},{"N":"6"}]}}},"b":{"N":"2"}}"#;
+    for (projection, expected) in [
+        ("k, b", r#"{"b":{"N":"2"},"k":{"S":"a"}}"#),
+        ("m.a", r#"{"a":{"M":{"b":{"N":"1"}}}}"#),
+        ("m.a.b", r#"{"b":{"N":"1"}}"#),
+        ("m.l[1]", r#"{"l[1]":{"N":"6"}}"#),
+        ("m.l[7], m.none.b, none", "{}"),
+        ("b, m.a.b", r#"{"b":{"N":"1"}}"#),
+    ] {
+        assert_eq!(
+            returned(&format!("SELECT {projection} FROM t"), item),
+            expected,
+            "{projection}"
+        );
+    }
+}
+
+#[test]
+fn comments_are_blanks() {
+    let text = "-- the first line\nSELECT /* all */ * FROM orders -- of a\nWHERE k = 'a--b' /**/ -- end";
+    assert!(
+        selects(text, r#"{"k":{"S":"a--b"},"s":{"N":"1"}}"#),
+        "quotes have no comments"
+    );
+    assert!(selects(
+        "SELECT * FROM orders WHERE s = 3 AND k = 'a'",
+        r#"{"k":{"S":"a"},"s":{"N":"3"}}"#
+    ));
+    assert_eq!(
+        refused("SELECT * FROM orders /* all"),
+        "Statement wasn't well formed, can't be processed: Unterminated comment"
+    );
+    assert_eq!(
+        refused("-- nothing else"),
+        "Statement wasn't well formed, can't be processed: Empty statement"
+    );
+}
+
+#[test]
+fn several_partitions_are_ordered_by_their_keys() {
+    let select = |text: &str| match command(text, &[]) {
+        Command::Select(select) => select,
+        other => panic!("{other:?}"),
+    };
+    let partitions = |text: &str| match select(text).access(&table()) {
+        Ok(Access::Ranges(ranges)) => {
+            let keys = ranges.iter().map(|range| match &range.partition[..] {
+                [AttributeValue::S(key)] => key.clone(),
+                other => panic!("{other:?}"),
+            });
+            keys.collect::<String>()
+        }
+        other => panic!("{text}: {other:?}"),
+    };
+    let some = "SELECT * FROM orders WHERE k IN ['b','c','a']";
+    assert_eq!(partitions(some), "bca");
+    assert_eq!(partitions(&format!("{some} ORDER BY k")), "abc");
+    assert_eq!(partitions(&format!("{some} ORDER BY k DESC, s")), "cba");
+    assert!(!select(&format!("{some} ORDER BY k DESC, s")).is_reversed(&table()));
+    assert!(select(&format!("{some} ORDER BY k, s DESC")).is_reversed(&table()));
+    let refused = select(&format!("{some} ORDER BY s"))
+        .access(&table())
+        .expect_err("their items would be merged");
+    assert!(
+        refused.message.starts_with("ORDER BY of the sort key is not supported"),
+        "{refused}"
+    );
+    assert_eq!(partitions("SELECT * FROM orders WHERE k IN ['a'] ORDER BY s"), "a");
+}

@@ -32,7 +32,7 @@ const SIGNS: [&str; 24] = [
 /// A ValidationException for a character that begins no token, or a text in quotes that does not end.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     let mut tokens = Vec::new();
-    let mut rest = text.trim_start();
+    let mut rest = after_blanks(text)?;
     while let Some(first) = rest.chars().next() {
         let (token, length) = match first {
             '\'' => quoted(rest, '\'').map(|(text, length)| (Token::Text(text), length))?,
@@ -53,9 +53,28 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Error> {
         };
         preempt::push(&mut tokens, token);
         preempt::point();
-        rest = rest[length..].trim_start();
+        rest = after_blanks(&rest[length..])?;
     }
     Ok(tokens)
+}
+
+/// The text after blanks and comments: `--` to the end of the line, and `/*` to `*/`.
+fn after_blanks(text: &str) -> Result<&str, Error> {
+    let mut rest = text.trim_start();
+    loop {
+        let after = if let Some(comment) = rest.strip_prefix("--") {
+            comment.split_once('\n').map_or("", |(_, after)| after)
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            let ended = comment.split_once("*/");
+            ended
+                .map(|(_, after)| after)
+                .ok_or_else(|| malformed("Unterminated comment"))?
+        } else {
+            return Ok(rest);
+        };
+        preempt::point();
+        rest = after.trim_start();
+    }
 }
 
 /// The text in quotes at the beginning, where two quotes are one, and its length with the quotes.

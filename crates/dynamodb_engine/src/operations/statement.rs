@@ -20,7 +20,7 @@ use dynamodb::{Error, ErrorKind, Item};
 use stdx::preempt;
 use types::Token as RingToken;
 
-use super::item::{check, project};
+use super::item::check;
 use super::select::sort_range;
 use super::{add_consumed, bytes_of, consumed};
 use crate::modify::{Change, Modification, Modified};
@@ -222,7 +222,7 @@ impl Service {
         next: Option<&str>,
         limit: Option<u32>,
     ) -> Result<Returned, Error> {
-        let is_reversed = select.order.iter().any(|(_, is_reversed)| *is_reversed);
+        let is_reversed = select.is_reversed(&table.definition);
         let extents = match select.access(&table.definition)? {
             Access::Scan => vec![Extent::Tokens(RingToken(i64::MIN), RingToken(i64::MAX))],
             Access::Ranges(ranges) => {
@@ -259,8 +259,7 @@ impl Service {
                         None => true,
                     };
                     if is_wanted {
-                        let item = project(select.projection.as_ref(), &NO_SUBSTITUTIONS, item)?;
-                        preempt::push(&mut returned.items, item);
+                        preempt::push(&mut returned.items, select.returned(item)?);
                     }
                 }
                 Ok::<_, Error>(())
@@ -412,8 +411,7 @@ impl Service {
                     }
                     None => found,
                 };
-                let found = found.map(|found| project(select.projection.as_ref(), &NO_SUBSTITUTIONS, found));
-                *item = found.transpose()?;
+                *item = found.map(|found| select.returned(found)).transpose()?;
             }
         } else {
             let mut actions = Vec::with_capacity(commands.len());
