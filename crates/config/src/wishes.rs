@@ -45,6 +45,7 @@ pub(super) type Wish = (&'static str, &'static str, &'static str);
 /// Options whose other values stop the start.
 #[rustfmt::skip]
 pub(super) const REFUSED: &[Wish] = &[
+    ("alternator_allow_system_table_write", "false", "the DynamoDB API reads tables of CQL and does not write them"),
     ("audit", "none|table", "no audit log is kept"),
     ("audit_logging_options.enabled", "false", "no audit log is kept"),
     ("authenticator.class_name", "AllowAllAuthenticator", "no client is asked for a password or a certificate"),

@@ -102,9 +102,8 @@ impl Service {
                 .read_page(table, &extent, after.as_ref(), Some(STEP_ITEMS), Consistency::LocalOne)
                 .await?;
             counts.looked_at += page.items.len() as u64;
-            let last = page.items.last().map(|found| found.key(table)).transpose()?;
             for found in page.items {
-                let item = match preempt::allowed(|| found.into_item(table)) {
+                let item = match preempt::allowed(|| found.into_item()) {
                     Ok(item) => item,
                     // The others do not wait for it.
                     Err(error) => {
@@ -120,7 +119,7 @@ impl Service {
                     Err(error) => failed = Some(error),
                 }
             }
-            let last = last.map(|key| table.key_of(&key)).transpose()?;
+            let last = page.last_key.map(|key| table.key_of(&key)).transpose()?;
             after = page.last.or(last);
             if !page.has_more || after.is_none() {
                 return failed.map_or(Ok(counts), Err);

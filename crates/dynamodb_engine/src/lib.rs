@@ -20,6 +20,7 @@ pub mod row;
 pub mod service;
 pub mod sizes;
 pub mod snapshot;
+mod system_table;
 pub mod table;
 pub mod transaction;
 

@@ -80,22 +80,22 @@ pub enum Extent {
 
 /// An item that was read. Most are answered as they are: from their row, with no item in between.
 #[derive(Debug)]
-pub enum FoundItem {
+pub enum FoundItem<'t> {
     /// A row without a lock.
-    Row(ReadRow),
-    /// What the transaction that has locked its row makes of it.
+    Row(&'t ItemTable, ReadRow),
+    /// What the transaction that has locked its row makes of it, or a row of another table.
     Item(Item),
 }
 
-impl FoundItem {
+impl FoundItem<'_> {
     /// The item.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn into_item(self, table: &ItemTable) -> Result<Item, Error> {
+    pub fn into_item(self) -> Result<Item, Error> {
         match self {
             // A row without a lock is an item.
-            Self::Row(row) => Ok(item_of(table, &row)?.unwrap_or_default()),
+            Self::Row(table, row) => Ok(item_of(table, &row)?.unwrap_or_default()),
             Self::Item(item) => Ok(item),
         }
     }
@@ -104,9 +104,9 @@ impl FoundItem {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn json(&self, table: &ItemTable) -> Result<Vec<u8>, Error> {
+    pub fn json(&self) -> Result<Vec<u8>, Error> {
         match self {
-            Self::Row(row) => json_of(table, row),
+            Self::Row(table, row) => json_of(table, row),
             Self::Item(item) => {
                 let mut out = Vec::new();
                 json::write_item(&mut out, item);
@@ -119,30 +119,21 @@ impl FoundItem {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn bytes(&self, table: &ItemTable) -> Result<usize, Error> {
+    pub fn bytes(&self) -> Result<usize, Error> {
         match self {
-            Self::Row(row) => bytes_of(table, row),
+            Self::Row(table, row) => bytes_of(table, row),
             Self::Item(item) => Ok(size::item_bytes(item)),
-        }
-    }
-
-    /// The attributes of its key.
-    ///
-    /// # Errors
-    /// When they cannot be read.
-    pub fn key(&self, table: &ItemTable) -> Result<Item, Error> {
-        match self {
-            Self::Row(row) => key_item(table, &row.key),
-            Self::Item(item) => Ok(table.key_item(item)),
         }
     }
 }
 
 /// Items that were read in one go.
 #[derive(Debug)]
-pub struct Items {
+pub struct Items<'t> {
     /// The rows that are items, in order.
-    pub items: Vec<FoundItem>,
+    pub items: Vec<FoundItem<'t>>,
+    /// The key of the last of them.
+    pub last_key: Option<Item>,
     /// Whether there may be more after the last row.
     pub has_more: bool,
     /// The key of the last row that was read, if it is no item and there may be more.
@@ -170,25 +161,25 @@ impl Service {
         level: Consistency,
     ) -> Result<Option<Item>, Error> {
         let found = self.find_item(table, key, level).await?;
-        found.map(|found| found.into_item(table)).transpose()
+        found.map(FoundItem::into_item).transpose()
     }
 
     /// As [`Service::read_item`]; the item may be left as its row has it.
     ///
     /// # Errors
     /// As [`Service::read_item`].
-    pub async fn find_item(
+    pub async fn find_item<'t>(
         self: &Rc<Self>,
-        table: &ItemTable,
+        table: &'t ItemTable,
         key: &ItemKey,
         level: Consistency,
-    ) -> Result<Option<FoundItem>, Error> {
+    ) -> Result<Option<FoundItem<'t>>, Error> {
         match self.read_stored(table, key, level).await? {
             Some(row) if row.lock.is_some() => {
                 let item = Box::pin(self.read_locked(table, key, row)).await?;
                 Ok(item.map(FoundItem::Item))
             }
-            row => Ok(row.map(FoundItem::Row)),
+            row => Ok(row.map(|row| FoundItem::Row(table, row))),
         }
     }
 
@@ -300,14 +291,14 @@ impl Service {
     ///
     /// # Errors
     /// As [`Service::read_item`].
-    pub async fn read_page(
+    pub async fn read_page<'t>(
         self: &Rc<Self>,
-        table: &ItemTable,
+        table: &'t ItemTable,
         extent: &Extent,
         after: Option<&ItemKey>,
         limit: Option<u32>,
         level: Consistency,
-    ) -> Result<Items, Error> {
+    ) -> Result<Items<'t>, Error> {
         let plan = Arc::new(plan_of(table, extent).map_err(|e| of_engine(e.into()))?);
         let run = execution(Vec::new());
         let position = after.map(|key| match &key.clustering {
@@ -331,7 +322,12 @@ impl Service {
         self.items_of(table, page, rows_max).await
     }
 
-    async fn items_of(self: &Rc<Self>, table: &ItemTable, page: Page<Rows>, rows_max: u32) -> Result<Items, Error> {
+    async fn items_of<'t>(
+        self: &Rc<Self>,
+        table: &'t ItemTable,
+        page: Page<Rows>,
+        rows_max: u32,
+    ) -> Result<Items<'t>, Error> {
         // The service does not look further when it has as many as were asked for.
         let has_more = page.paging_state.is_some() || page.rows >= rows_max;
         let position = page.paging_state.as_deref().map(PagingState::decode);
@@ -354,10 +350,20 @@ impl Service {
                 let item = Box::pin(self.read_locked(table, &key, row)).await?;
                 items.extend(item.map(FoundItem::Item));
             } else {
-                stdx::preempt::push(&mut items, FoundItem::Row(row));
+                stdx::preempt::push(&mut items, FoundItem::Row(table, row));
             }
         }
-        Ok(Items { items, has_more, last })
+        let last_key = match items.last() {
+            Some(FoundItem::Row(_, row)) => Some(key_item(table, &row.key)?),
+            Some(FoundItem::Item(item)) => Some(table.key_item(item)),
+            None => None,
+        };
+        Ok(Items {
+            items,
+            last_key,
+            has_more,
+            last,
+        })
     }
 }
 

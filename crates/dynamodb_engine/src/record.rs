@@ -412,16 +412,15 @@ impl Service {
             let page = self
                 .read_page(&records, &extent, after.as_ref(), limit, Consistency::LocalOne)
                 .await?;
-            let last = page.items.last().map(|found| found.key(&records)).transpose()?;
             for found in page.items {
-                let record = found.into_item(&records)?;
+                let record = found.into_item()?;
                 match self.sweep_record(&records, &record).await {
                     Ok(is_gone) => gone += usize::from(is_gone),
                     // The others do not wait for it.
                     Err(error) => failed = Some(error),
                 }
             }
-            let last = last.map(|key| records.key_of(&key)).transpose()?;
+            let last = page.last_key.map(|key| records.key_of(&key)).transpose()?;
             after = page.last.or(last);
             if !page.has_more || after.is_none() {
                 return failed.map_or(Ok(gone), Err);

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::definitions::TRANSACTIONS;
 use crate::sizes::KnownSizes;
+use crate::system_table;
 use crate::table::{ItemTable, KEYSPACE_PREFIX, keyspace_of};
 
 /// How writes are ordered with others of the same item: `alternator_write_isolation`, or the tag of a table.
@@ -146,6 +147,7 @@ impl Service {
         if let Some(table) = tables.1.get(name) {
             return Ok(Some(table.clone()));
         }
+        system_table::check_name(name)?;
         let Some(table) = schema.table(&keyspace_of(name), name) else {
             return Ok(None);
         };

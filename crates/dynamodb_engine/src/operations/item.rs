@@ -116,13 +116,12 @@ fn needed_of<'r>(
 pub(super) fn projected_json(
     projection: Option<&Clause<Projection>>,
     substitutions: &Substitutions,
-    found: FoundItem,
-    table: &ItemTable,
+    found: FoundItem<'_>,
 ) -> Result<Vec<u8>, Error> {
     if projection.is_none() {
-        return found.json(table);
+        return found.json();
     }
-    let part = project(projection, substitutions, found.into_item(table)?)?;
+    let part = project(projection, substitutions, found.into_item()?)?;
     let mut json = Vec::new();
     write_item(&mut json, &part);
     Ok(json)
@@ -249,12 +248,12 @@ impl Service {
         preempt::allowed(|| {
             let mut capacity = ConsumedCapacity::default();
             if request.consumed_capacity != ReturnConsumedCapacity::None {
-                let bytes = found.as_ref().map_or(Ok(0), |found| found.bytes(&table))?;
+                let bytes = found.as_ref().map_or(Ok(0), |found| found.bytes())?;
                 let units = read_units(bytes, Consistency::of(request.consistent_read));
                 capacity = consumed(&request.table, units, CapacityKind::Undivided);
             }
             let projection = request.projection.as_ref();
-            let item = found.map(|found| projected_json(projection, &request.substitutions, found, &table));
+            let item = found.map(|found| projected_json(projection, &request.substitutions, found));
             let item = item.transpose()?;
             let mut out = Vec::new();
             let answer = Get {

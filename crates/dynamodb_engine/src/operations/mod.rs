@@ -4,6 +4,7 @@ mod batch;
 mod item;
 mod select;
 mod statement;
+mod system;
 mod table;
 mod transact;
 

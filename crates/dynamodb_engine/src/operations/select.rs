@@ -14,10 +14,11 @@ use super::consumed;
 use super::item::projected_json;
 use crate::read::{Extent, FoundItem, Items, SortRange};
 use crate::service::Service;
+use crate::system_table;
 use crate::table::{ItemTable, key_bytes};
 
 /// What a page of a Query or Scan returns.
-struct Selected {
+pub(super) struct Selected {
     /// JSON of each.
     items: Vec<Vec<u8>>,
     count: usize,
@@ -28,6 +29,9 @@ struct Selected {
 
 impl Service {
     pub(super) async fn query(self: &Rc<Self>, request: Query) -> Result<Vec<u8>, Error> {
+        if system_table::is_named(request.read.table.name()) {
+            return Box::pin(self.query_system(request)).await;
+        }
         let table = self.table(request.read.table.name())?;
         let range = request.key_range(&table.definition)?;
         let (key, sort) = match range.partition.as_slice() {
@@ -43,6 +47,9 @@ impl Service {
     }
 
     pub(super) async fn scan(self: &Rc<Self>, request: Scan) -> Result<Vec<u8>, Error> {
+        if system_table::is_named(request.read.table.name()) {
+            return Box::pin(self.scan_system(request)).await;
+        }
         let table = self.table(request.read.table.name())?;
         request.check(&table.definition)?;
         let (first, last) = segment(request.segment);
@@ -67,20 +74,7 @@ impl Service {
         extent: &Extent,
     ) -> Result<Vec<u8>, Error> {
         let selected = self.select(table, read, extent).await?;
-        preempt::allowed(|| {
-            let mut out = Vec::new();
-            let mut page = Page::begin(&mut out, read.select == Some(Select::Count));
-            for item in &selected.items {
-                preempt::point();
-                page.item(item);
-            }
-            (selected.items.len()..selected.count).for_each(|_| page.count());
-            let units = read_units(selected.bytes, Consistency::of(read.consistent_read));
-            let capacity = consumed(&read.table, units, CapacityKind::Undivided);
-            let last = selected.last.as_ref();
-            page.end(selected.scanned as u64, last, &capacity, read.consumed_capacity);
-            Ok(out)
-        })
+        Ok(preempt::allowed(|| page_of(read, &selected)))
     }
 
     async fn select(
@@ -100,28 +94,48 @@ impl Service {
                 limit = read.limit;
                 continue;
             }
-            return preempt::allowed(|| selected(table, read, page));
+            return preempt::allowed(|| selected(read, page));
         }
     }
 }
 
-fn selected(table: &ItemTable, read: &ReadItems, page: Items) -> Result<Selected, Error> {
-    let scanned = page.items.len();
-    let last = page.items.last().filter(|_| page.has_more);
-    let last = last.map(|item| item.key(table)).transpose()?;
+/// The answer to a Query or Scan.
+pub(super) fn page_of(read: &ReadItems, selected: &Selected) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut page = Page::begin(&mut out, read.select == Some(Select::Count));
+    for item in &selected.items {
+        preempt::point();
+        page.item(item);
+    }
+    (selected.items.len()..selected.count).for_each(|_| page.count());
+    let units = read_units(selected.bytes, Consistency::of(read.consistent_read));
+    let capacity = consumed(&read.table, units, CapacityKind::Undivided);
+    let last = selected.last.as_ref();
+    page.end(selected.scanned as u64, last, &capacity, read.consumed_capacity);
+    out
+}
+
+fn selected(read: &ReadItems, page: Items<'_>) -> Result<Selected, Error> {
+    let last = page.last_key.filter(|_| page.has_more);
+    filtered(read, page.items, last)
+}
+
+/// What a request returns of the items that were read.
+pub(super) fn filtered(read: &ReadItems, found: Vec<FoundItem<'_>>, last: Option<Item>) -> Result<Selected, Error> {
+    let scanned = found.len();
     let filter = read
         .filter
         .as_ref()
         .map(|filter| Ok((filter, filter.bind(&read.substitutions)?)));
     let filter = filter.transpose()?;
     let (mut items, mut count, mut bytes) = (Vec::new(), 0, 0);
-    for mut found in page.items {
+    for mut found in found {
         preempt::point();
         if read.consumed_capacity != ReturnConsumedCapacity::None {
-            bytes += found.bytes(table)?;
+            bytes += found.bytes()?;
         }
         if let Some((filter, bindings)) = &filter {
-            let item = found.into_item(table)?;
+            let item = found.into_item()?;
             if !filter.expression.tree.holds(&item, bindings) {
                 continue;
             }
@@ -129,7 +143,7 @@ fn selected(table: &ItemTable, read: &ReadItems, page: Items) -> Result<Selected
         }
         count += 1;
         if read.select != Some(Select::Count) {
-            let json = projected_json(read.projection.as_ref(), &read.substitutions, found, table)?;
+            let json = projected_json(read.projection.as_ref(), &read.substitutions, found)?;
             preempt::push(&mut items, json);
         }
     }
@@ -163,7 +177,7 @@ pub(super) fn sort_range(condition: &SortCondition) -> Result<SortRange, Error> 
 }
 
 /// The least bytes that are above all that begin with these; None if there are none.
-fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let at = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut end = prefix[..=at].to_vec();
     end[at] += 1;

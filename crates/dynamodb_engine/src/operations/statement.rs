@@ -245,11 +245,11 @@ impl Service {
             while page.items.is_empty() && page.has_more && page.last.is_some() {
                 page = self.read_page(table, extent, page.last.as_ref(), left, level).await?;
             }
-            let last = page.items.last().map(|item| item.key(table)).transpose()?;
+            let last = page.last_key;
             left = left.map(|left| left.saturating_sub(u32::try_from(page.items.len()).unwrap_or(u32::MAX)));
             preempt::allowed(|| {
                 for found in page.items {
-                    let item = found.into_item(table)?;
+                    let item = found.into_item()?;
                     bytes += size::item_bytes(&item);
                     let is_wanted = match &select.condition {
                         Some(condition) => {

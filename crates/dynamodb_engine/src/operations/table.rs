@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::modify::unknown_isolation;
 use crate::service::{ISOLATION_TAG, Service, WriteIsolation};
 use crate::sizes::TableSizes;
+use crate::system_table;
 use crate::table::ItemTable;
 
 /// The account that ARNs name: a cluster of one's own has none.
@@ -83,6 +84,7 @@ impl Service {
         let id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
         let id = uuid::Builder::from_random_bytes(*id.as_bytes()).into_uuid();
         let definition = request.into_definition(id.to_string(), now_ms());
+        system_table::check_name(&definition.name)?;
         check_built(&definition)?;
         check_tags(&definition.tags)?;
         let table = self.create_table(definition).await?;
