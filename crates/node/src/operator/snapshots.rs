@@ -255,8 +255,8 @@ fn find(data_dir: &Path) -> Result<Vec<Stored>, String> {
     for keyspace in directories(data_dir)? {
         for table_dir in directories(&data_dir.join(&keyspace))? {
             let of_table = data_dir.join(&keyspace).join(&table_dir);
-            // NAME-ID; names have no dash.
-            let table = table_dir.split('-').next().unwrap_or(&table_dir).to_owned();
+            // NAME-ID; ids have no dash, and names of tables of the DynamoDB API may have some.
+            let table = table_dir.rsplit_once('-').map_or(&*table_dir, |(name, _)| name).to_owned();
             for tag in directories(&of_table.join(SNAPSHOTS))? {
                 let dir = of_table.join(SNAPSHOTS).join(&tag);
                 let files = fs::read_dir(&dir).map_err(|e| at(&dir, &e))?;
