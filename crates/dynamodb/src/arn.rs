@@ -10,6 +10,9 @@ pub const TABLE_NAME_MAX: usize = 255;
 /// The characters of a table's name, at least.
 pub const TABLE_NAME_MIN: usize = 3;
 
+/// The characters of a backup's id, at most.
+pub const BACKUP_ID_MAX: usize = 64;
+
 /// Whether text consists of the characters of a table's name, and of at least one.
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
@@ -58,6 +61,20 @@ impl<'a> Arn<'a> {
 /// The ARN of a table.
 pub fn of_table(region: &str, account: &str, table: &str) -> String {
     format!("arn:aws:dynamodb:{region}:{account}:table/{table}")
+}
+
+/// The ARN of a backup.
+pub fn of_backup(region: &str, account: &str, table: &str, id: &str) -> String {
+    [&of_table(region, account, table), "/backup/", id].concat()
+}
+
+/// The table and the id in the ARN of a backup; None for other text.
+pub fn backup(arn: &str) -> Option<(&str, &str)> {
+    let parsed = Arn::parse(arn).filter(|arn| arn.service == "dynamodb")?;
+    let (table, rest) = parsed.table()?;
+    let id = rest.strip_prefix("backup/")?;
+    let is_id = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    (!id.is_empty() && id.len() <= BACKUP_ID_MAX && id.bytes().all(is_id)).then_some((table, id))
 }
 
 /// A table as a request names it: by its name or by its ARN.
@@ -111,6 +128,21 @@ impl fmt::Display for TableReference {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_backup_is_named_by_its_table_and_its_id() {
+        let arn = of_backup("eu-west-2", "000000000000", "or-ders", "01489602797149-73d8d5bc");
+        assert_eq!(backup(&arn), Some(("or-ders", "01489602797149-73d8d5bc")));
+        for wrong in [
+            "arn:aws:dynamodb:eu-west-2:000000000000:table/orders",
+            "arn:aws:dynamodb:eu-west-2:000000000000:table/orders/backup/",
+            "arn:aws:dynamodb:eu-west-2:000000000000:table/orders/backup/../x",
+            "arn:aws:s3:eu-west-2:000000000000:table/orders/backup/01489602797149",
+            "01489602797149-73d8d5bc",
+        ] {
+            assert_eq!(backup(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn a_table_is_named_by_its_name_or_its_arn() {

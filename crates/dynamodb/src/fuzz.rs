@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeSeed;
 
+use crate::backup::Backup;
 use crate::expression::{ExpressionKind, Placeholders, parse_condition, parse_projection, parse_update};
 use crate::legacy::{self, ConditionalOperator, LegacySeed};
 use crate::partiql;
@@ -226,6 +227,12 @@ fn read_definition(bytes: &[u8]) {
     if let Ok(definition) = TableDefinition::decode(bytes) {
         let again = definition.encode().ok().map(|bytes| TableDefinition::decode(&bytes));
         assert_eq!(again, Some(Ok(definition)), "a definition comes back");
+    }
+    if let Ok(backup) = Backup::decode(bytes) {
+        let again = backup.encode().ok().map(|bytes| Backup::decode(&bytes));
+        // Positions of hosts that are not there change nothing.
+        let _ = backup.is_complete(|_| true);
+        assert_eq!(again, Some(Ok(backup)), "a backup comes back");
     }
 }
 

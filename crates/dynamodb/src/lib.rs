@@ -12,6 +12,7 @@
 
 pub mod answer;
 pub mod arn;
+pub mod backup;
 pub mod capacity;
 pub mod error;
 pub mod expression;

@@ -260,6 +260,7 @@ impl Service {
             global_indexes: Vec::new(),
             local_indexes: Vec::new(),
             vector_indexes: Vec::new(),
+            restore: None,
         };
         match self.create_table(definition).await {
             Err(error) if error.kind == ErrorKind::ResourceInUse => {

@@ -4,11 +4,13 @@ use super::batch::required;
 use super::constraints::{Constraints, words};
 use super::indexes::invalid;
 use super::json::{Flag, Integer, List, Seconds, Text, structure};
-use super::names;
 use super::shapes::{self, elements, text};
+use super::{create_table, indexes, names};
 use crate::arn::{Arn, TABLE_NAME_MAX, TABLE_NAME_MIN, TableReference};
 use crate::error::Error;
-use crate::table::Tag;
+use crate::table::{
+    BillingMode, OnDemandThroughput, ProvisionedThroughput, RestoreSource, SseDefinition, SseType, TableDefinition, Tag,
+};
 
 /// Tags of one table.
 pub const TAGS_MAX: usize = 50;
@@ -72,6 +74,8 @@ structure! {
         global_indexes: List<shapes::GlobalSecondaryIndex> = "GlobalSecondaryIndexOverride",
         local_indexes: List<shapes::LocalSecondaryIndex> = "LocalSecondaryIndexOverride",
         throughput: shapes::ProvisionedThroughput = "ProvisionedThroughputOverride",
+        on_demand: shapes::OnDemandThroughput = "OnDemandThroughputOverride",
+        sse: shapes::SSESpecification = "SSESpecificationOverride",
     }
 }
 
@@ -169,8 +173,74 @@ pub struct RestoreTableFromBackup {
     pub backup_arn: String,
     /// The name of the new table.
     pub target: String,
-    /// Whether the request overrides members of the definition, which a server can refuse.
-    pub has_overrides: bool,
+    /// How the new table is billed; None: as the table of the backup.
+    pub billing_mode: Option<BillingMode>,
+    /// The throughput of the new table.
+    pub throughput: Option<ProvisionedThroughput>,
+    /// The limits of the new table if it is billed by request.
+    pub on_demand: Option<OnDemandThroughput>,
+    /// Encryption that the request asks for.
+    pub sse: Option<SseDefinition>,
+    /// The first member that names indexes, which a server can refuse.
+    pub index_override: Option<&'static str>,
+}
+
+impl RestoreTableFromBackup {
+    /// The definition of the new table: that of the table of the backup with what the request overrides. As with the
+    /// service, it has no tags, no time to live, no stream and no protection against deletion. `id`: of the new table;
+    /// `source`: where its items come from.
+    ///
+    /// # Errors
+    /// ValidationException when the throughput does not fit the billing mode.
+    pub fn into_definition(
+        self,
+        backed_up: TableDefinition,
+        id: String,
+        source: RestoreSource,
+    ) -> Result<TableDefinition, Error> {
+        let billing_mode = self.billing_mode.unwrap_or(backed_up.billing_mode);
+        let is_provisioned = billing_mode == BillingMode::Provisioned;
+        if !is_provisioned && self.throughput.is_some() {
+            return Err(invalid(
+                "Neither ReadCapacityUnits nor WriteCapacityUnits can be specified when BillingMode is PAY_PER_REQUEST",
+            ));
+        }
+        if is_provisioned && self.on_demand.is_some() {
+            return Err(invalid(
+                "OnDemandThroughput cannot be specified when table BillingMode is PROVISIONED",
+            ));
+        }
+        let throughput = match self.throughput {
+            _ if !is_provisioned => ProvisionedThroughput::default(),
+            Some(throughput) => throughput,
+            None if backed_up.billing_mode == BillingMode::Provisioned => ProvisionedThroughput {
+                units: backed_up.throughput.units,
+                ..ProvisionedThroughput::default()
+            },
+            None => {
+                return Err(invalid(
+                    "ReadCapacityUnits and WriteCapacityUnits must both be specified when BillingMode is PROVISIONED",
+                ));
+            }
+        };
+        Ok(TableDefinition {
+            name: self.target,
+            id,
+            created_ms: source.began_ms,
+            billing_mode,
+            pay_per_request_ms: None,
+            throughput,
+            on_demand: self.on_demand.or(backed_up.on_demand).filter(|_| !is_provisioned),
+            warm: None,
+            deletion_protection: false,
+            sse: self.sse.or(backed_up.sse),
+            tags: Vec::new(),
+            ttl_attribute: None,
+            stream: None,
+            restore: Some(source),
+            ..backed_up
+        })
+    }
 }
 
 /// Makes tags of their members, sorted by key; the last of a repeated key counts.
@@ -358,15 +428,27 @@ pub(super) fn restore(input: BackupInput) -> Result<RestoreTableFromBackup, Erro
     let mut errors = Constraints::default();
     check_name(input.target.as_ref(), "targetTableName", &mut errors);
     check_arn(input.backup_arn.as_ref(), "backupArn", &mut errors);
-    errors.word::<crate::table::BillingMode>(input.billing_mode.as_ref(), "billingModeOverride");
+    let billing_mode = errors.word::<BillingMode>(input.billing_mode.as_ref(), "billingModeOverride");
+    indexes::check_throughput(input.throughput.as_ref(), "provisionedThroughputOverride", &mut errors);
+    if let Some(sse) = &input.sse {
+        errors.word::<SseType>(sse.sse_type.as_ref(), "sSESpecificationOverride.sSEType");
+    }
     errors.finish()?;
-    let has_overrides = input.billing_mode.is_some()
-        || input.global_indexes.is_some()
-        || input.local_indexes.is_some()
-        || input.throughput.is_some();
+    create_table::check_units(input.throughput.as_ref())?;
+    let has_global = input.global_indexes.as_ref().is_some_and(|List(list)| !list.is_empty());
+    let has_local = input.local_indexes.as_ref().is_some_and(|List(list)| !list.is_empty());
+    let overrides = [
+        (has_global, "GlobalSecondaryIndexOverride"),
+        (has_local, "LocalSecondaryIndexOverride"),
+    ];
+    let throughput = input.throughput.is_some();
     Ok(RestoreTableFromBackup {
         backup_arn: text(input.backup_arn),
         target: text(input.target),
-        has_overrides,
+        billing_mode,
+        throughput: throughput.then(|| indexes::throughput(input.throughput.as_ref())),
+        on_demand: indexes::on_demand(input.on_demand.as_ref()),
+        sse: create_table::sse(input.sse),
+        index_override: overrides.into_iter().find(|(has, _)| *has).map(|(_, name)| name),
     })
 }

@@ -102,6 +102,7 @@ impl CreateTable {
             global_indexes: self.global_indexes,
             local_indexes: self.local_indexes,
             vector_indexes: self.vector_indexes,
+            restore: None,
         }
     }
 }

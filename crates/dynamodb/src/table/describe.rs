@@ -283,6 +283,14 @@ impl TableDescription<'_> {
             inner.text("TableClass", class.word());
             inner.end();
         }
+        if let Some(restore) = &table.restore {
+            let mut inner = Object::begin(object.name("RestoreSummary"));
+            inner.text("SourceBackupArn", &restore.backup_arn);
+            inner.text("SourceTableArn", &restore.table_arn);
+            inner.time("RestoreDateTime", restore.began_ms);
+            inner.flag("RestoreInProgress", restore.in_progress);
+            inner.end();
+        }
         object.flag("DeletionProtectionEnabled", table.deletion_protection);
     }
 }
@@ -319,7 +327,7 @@ fn write_attributes(out: &mut Vec<u8>, table: &TableDefinition) {
     });
 }
 
-fn write_key_schema(out: &mut Vec<u8>, schema: &KeySchema) {
+pub(crate) fn write_key_schema(out: &mut Vec<u8>, schema: &KeySchema) {
     write_list(out, &schema.0, |out, element| {
         let mut object = Object::begin(out);
         object.text("AttributeName", &element.name);
@@ -352,7 +360,7 @@ fn write_throughput(out: &mut Vec<u8>, throughput: &ProvisionedThroughput) {
     object.end();
 }
 
-fn write_on_demand(out: &mut Vec<u8>, on_demand: &OnDemandThroughput) {
+pub(crate) fn write_on_demand(out: &mut Vec<u8>, on_demand: &OnDemandThroughput) {
     let mut object = Object::begin(out);
     if let Some(units) = on_demand.read_units_max {
         object.integer("MaxReadRequestUnits", units);

@@ -9,8 +9,8 @@ mod storage;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use describe::seconds;
 pub use describe::{IndexStatistics, TableDescription, TableStatus, stream_label};
+pub(crate) use describe::{seconds, write_key_schema, write_on_demand};
 pub(crate) use key::{EMPTY_KEY, SCHEMA_MISMATCH, TypeError, emptiness, empty_key, has_type, key_of_new_item};
 pub use key::{Key, check_index_keys, key_of_item, key_of_request};
 pub use storage::StorageError;
@@ -325,6 +325,24 @@ pub struct Tag {
     pub value: String,
 }
 
+/// The backup that a table was made of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreSource {
+    /// The ARN of the backup.
+    #[serde(rename = "b")]
+    pub backup_arn: String,
+    /// The ARN of the table of the backup.
+    #[serde(rename = "t")]
+    pub table_arn: String,
+    /// When the restore began, in milliseconds since 1970.
+    #[serde(rename = "d")]
+    pub began_ms: i64,
+    /// Whether items are still being written: the table cannot be used yet.
+    #[serde(rename = "p", default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_progress: bool,
+}
+
 /// All that is known of a table beside its data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -386,6 +404,9 @@ pub struct TableDefinition {
     /// Its vector indexes.
     #[serde(rename = "vi", default, skip_serializing_if = "Vec::is_empty")]
     pub vector_indexes: Vec<VectorIndex>,
+    /// The backup that it was made of, if it was.
+    #[serde(rename = "rs", default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreSource>,
 }
 
 /// An index by which a query or scan can read.
@@ -421,6 +442,11 @@ impl<'a> SecondaryIndex<'a> {
 }
 
 impl TableDefinition {
+    /// Whether its items are still being written from a backup.
+    pub fn is_being_restored(&self) -> bool {
+        self.restore.as_ref().is_some_and(|source| source.in_progress)
+    }
+
     /// The type of an attribute of a key; strings for one that has no definition, which no checked table has.
     pub fn type_of(&self, attribute: &str) -> ScalarType {
         let definition = self.attributes.iter().find(|definition| definition.name == attribute);
