@@ -29,6 +29,18 @@ use crate::table::{EXTENSION, ItemTable, keyspace_of};
 /// The table of the records of transactions; no client can name it.
 pub(crate) const TRANSACTIONS: &str = "~transactions";
 
+/// The table of the records of backups; no client can name it.
+pub(crate) const BACKUPS: &str = "~backups";
+
+/// How the restore of a table ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RestoreEnd {
+    /// It can be used.
+    Active,
+    /// It cannot be restored, and is deleted.
+    Deleted,
+}
+
 /// How long deletions of records are kept: as long as the table's acceptors know what they have accepted.
 const RECORDS_GRACE_SECONDS: i32 = 3 * 3_600;
 
@@ -73,6 +85,10 @@ fn create_table(definition: &TableDefinition) -> Result<Definition, Error> {
         // Each transaction deletes its record. One that came back would be deleted again, and change nothing.
         options.push(TableOption::TombstoneGc(TombstoneGc::of(TombstoneGcMode::Timeout)));
         options.push(TableOption::GcGraceSeconds(RECORDS_GRACE_SECONDS));
+    }
+    if definition.is_being_restored() {
+        // Deletions of the backup are old, and must stay until all that they cover has come.
+        options.push(TableOption::TombstoneGc(TombstoneGc::of(TombstoneGcMode::Disabled)));
     }
     Ok(Definition::CreateTable(CreateTable {
         table: name_of(&definition.name),
@@ -139,30 +155,35 @@ impl Service {
         })
     }
 
-    /// Gives the records of transactions the copies that a new table has: a record is all that is left of a transaction
-    /// whose coordinator ends, so it must not have fewer copies than what it is about. Returns whether that has changed
-    /// something.
+    /// Gives the records of transactions and of backups the copies that a new table has: a record is all that is left
+    /// of a transaction whose coordinator ends, so it must not have fewer copies than what it is about. Returns whether
+    /// that has changed something.
     ///
     /// # Errors
     /// When the schema cannot be changed now.
     pub async fn raise_copies_of_records(self: &Rc<Self>) -> Result<bool, Error> {
         let wanted: Vec<(String, u32)> = self.copies().collect();
-        if raised_copies(&self.engine.schema(), &wanted).is_none() {
-            return Ok(false);
+        let mut is_raised = false;
+        for records in [TRANSACTIONS, BACKUPS] {
+            if raised_copies(&self.engine.schema(), records, &wanted).is_none() {
+                continue;
+            }
+            let wanted = wanted.clone();
+            self.change(move |schema| {
+                Ok(raised_copies(schema, records, &wanted).map(|replication| {
+                    Definition::AlterKeyspace(AlterKeyspace {
+                        name: keyspace_of(records),
+                        if_exists: true,
+                        replication: Some(replication),
+                        durable_writes: None,
+                        tablets: None,
+                    })
+                }))
+            })
+            .await?;
+            is_raised = true;
         }
-        self.change(move |schema| {
-            Ok(raised_copies(schema, &wanted).map(|replication| {
-                Definition::AlterKeyspace(AlterKeyspace {
-                    name: keyspace_of(TRANSACTIONS),
-                    if_exists: true,
-                    replication: Some(replication),
-                    durable_writes: None,
-                    tablets: None,
-                })
-            }))
-        })
-        .await?;
-        Ok(true)
+        Ok(is_raised)
     }
 
     fn create_keyspace(&self, name: &str) -> Definition {
@@ -185,7 +206,8 @@ impl Service {
     /// # Errors
     /// ResourceNotFoundException; or the table is protected.
     pub async fn delete_table(self: &Rc<Self>, name: &str) -> Result<Arc<ItemTable>, Error> {
-        let table = self.table(name)?;
+        let table = self.find_table(name)?.ok_or_else(resource_not_found)?;
+        check_unrestored(&table.definition)?;
         let (name, id) = (name.to_owned(), table.table.id);
         self.change(move |schema| {
             let found = find(schema, &name).filter(|found| found.id == id).ok_or_else(resource_not_found)?;
@@ -217,6 +239,7 @@ impl Service {
         self.change(move |schema| {
             let found = find(schema, &changed).ok_or_else(resource_not_found)?;
             let mut definition = definition_of(found)?;
+            check_unrestored(&definition)?;
             let before = definition.clone();
             change(&mut definition)?;
             if definition == before {
@@ -229,7 +252,42 @@ impl Service {
             })))
         })
         .await?;
-        self.table(name)
+        self.find_table(name)?.ok_or_else(resource_not_found)
+    }
+
+    /// Ends the restore of a table, unless another node has done so.
+    pub(crate) async fn end_restoring(self: &Rc<Self>, table: &ItemTable, end: RestoreEnd) -> Result<(), Error> {
+        let (name, id) = (table.name.clone(), table.table.id);
+        self.change(move |schema| {
+            let Some(found) = find(schema, &name).filter(|found| found.id == id) else {
+                return Ok(None);
+            };
+            let mut definition = definition_of(found)?;
+            let Some(source) = definition.restore.as_mut().filter(|source| source.in_progress) else {
+                return Ok(None);
+            };
+            if end == RestoreEnd::Deleted {
+                return Ok(Some(Definition::DropKeyspace(DropKeyspace {
+                    name: keyspace_of(&name),
+                    if_exists: true,
+                })));
+            }
+            source.in_progress = false;
+            let keyspace = schema.keyspaces.get(&keyspace_of(&name));
+            // As a new table has it.
+            let mode = if keyspace.is_some_and(|keyspace| keyspace.has_tablets()) {
+                TombstoneGcMode::Repair
+            } else {
+                TombstoneGcMode::Timeout
+            };
+            let options = vec![extension(&definition)?, TableOption::TombstoneGc(TombstoneGc::of(mode))];
+            Ok(Some(Definition::AlterTable(AlterTable {
+                table: name_of(&name),
+                if_exists: true,
+                change: TableChange::Options(options),
+            })))
+        })
+        .await
     }
 
     /// Creates the table of the records of transactions.
@@ -271,9 +329,9 @@ impl Service {
     }
 }
 
-/// The replication of the records of transactions with at least so many copies; None if it is that already.
-fn raised_copies(schema: &Schema, wanted: &[(String, u32)]) -> Option<BTreeMap<String, String>> {
-    let keyspace = schema.keyspaces.get(&keyspace_of(TRANSACTIONS))?;
+/// The replication of a table of records with at least so many copies; None if it is that already.
+fn raised_copies(schema: &Schema, records: &str, wanted: &[(String, u32)]) -> Option<BTreeMap<String, String>> {
+    let keyspace = schema.keyspaces.get(&keyspace_of(records))?;
     let mut replication = keyspace.replication.clone();
     let mut is_raised = false;
     for (datacenter, copies) in wanted {
@@ -295,6 +353,20 @@ fn find<'s>(schema: &'s Schema, name: &str) -> Option<&'s Arc<Table>> {
 fn definition_of(table: &Arc<Table>) -> Result<TableDefinition, Error> {
     let found = ItemTable::of(table)?.ok_or_else(resource_not_found)?;
     Ok(found.definition)
+}
+
+/// Refuses to change a table whose items are still being written from a backup.
+fn check_unrestored(definition: &TableDefinition) -> Result<(), Error> {
+    if definition.is_being_restored() {
+        return Err(Error::new(
+            ErrorKind::ResourceInUse,
+            format!(
+                "Attempt to change a resource which is still in use: Table is being created: {}",
+                definition.name
+            ),
+        ));
+    }
+    Ok(())
 }
 
 #[cold]

@@ -9,6 +9,7 @@
 //! docs/dev/dynamodb.md is the design.
 
 pub mod access_keys;
+pub mod backups;
 pub mod definitions;
 pub mod expiry;
 pub mod lock;

@@ -329,8 +329,21 @@ impl Service {
         new: Option<&Item>,
         timestamp: Option<i64>,
     ) -> Result<(), Error> {
+        let level = Consistency::LocalQuorum;
+        self.write_plainly_at(level, (table, key), before, new, timestamp).await
+    }
+
+    /// As [`Service::write_plainly`], at a level.
+    pub(crate) async fn write_plainly_at(
+        self: &Rc<Self>,
+        level: Consistency,
+        (table, key): (&ItemTable, &ItemKey),
+        before: Before<'_>,
+        new: Option<&Item>,
+        timestamp: Option<i64>,
+    ) -> Result<(), Error> {
         let writes = &self.engine.coordinator.writes;
-        let dated = writes.date(Consistency::LocalQuorum, Deadline::USUAL);
+        let dated = writes.date(level, Deadline::USUAL);
         let (now_us, second) = moment(&dated);
         let timestamp = timestamp.unwrap_or_else(|| self.clock.timestamp(now_us));
         let packed = preempt::allowed(|| {

@@ -429,6 +429,44 @@ impl Service {
         }
     }
 
+    /// Carries out what transactions do to a table that this datacenter has committed and not carried out yet.
+    ///
+    /// # Errors
+    /// When the records cannot be read, or an item cannot be written.
+    pub(crate) async fn settle_commits_of(self: &Rc<Self>, table: &ItemTable) -> Result<(), Error> {
+        let Some(records) = self.find_any_table(TRANSACTIONS)? else {
+            return Ok(());
+        };
+        let (extent, mut after) = (Extent::Tokens(RingToken::MIN, RingToken::MAX), None);
+        loop {
+            let limit = Some(RECORDS_AT_ONCE);
+            let page = self
+                .read_page(&records, &extent, after.as_ref(), limit, Consistency::LocalQuorum)
+                .await?;
+            for found in page.items {
+                let record = found.into_item()?;
+                let is_open = state_of(Some(&record)) == State::Committed
+                    && record.get(DATACENTER) == Some(&self.own_datacenter());
+                let (Some(AttributeValue::B(id)), Some(AttributeValue::L(places)), true) =
+                    (record.get(ID), record.get(ITEMS), is_open)
+                else {
+                    continue;
+                };
+                let Ok(id) = Uuid::from_slice(id) else { continue };
+                let actions = places.iter().filter_map(|place| self.place_of(place).transpose());
+                let mut actions: Vec<Action> = actions.collect::<Result<_, _>>()?;
+                actions.retain(|action| action.table.table.id == table.table.id);
+                self.settle_all(id, &actions, State::Committed).await?;
+            }
+            let last = page.last_key.map(|key| records.key_of(&key)).transpose()?;
+            after = page.last.or(last);
+            if !page.has_more || after.is_none() {
+                return Ok(());
+            }
+            runtime::give_way().await;
+        }
+    }
+
     /// The table of records, if there is one.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use query::{Engine, QueryError};
 use topology::Consistency;
 use uuid::Uuid;
 
-use crate::definitions::TRANSACTIONS;
+use crate::definitions::{BACKUPS, TRANSACTIONS};
 use crate::sizes::KnownSizes;
 use crate::system_table;
 use crate::table::{ItemTable, KEYSPACE_PREFIX, keyspace_of};
@@ -87,6 +87,8 @@ pub struct Service {
     pub(crate) known_sizes: KnownSizes,
     /// Transactions that are committed and answered, and not carried out yet.
     pub(crate) settling: Cell<usize>,
+    /// Backups whose snapshots are being taken.
+    pub(crate) creating: Cell<usize>,
 }
 
 impl Service {
@@ -99,6 +101,7 @@ impl Service {
             tables: RefCell::new((Uuid::nil(), BTreeMap::new())),
             known_sizes: KnownSizes::default(),
             settling: Cell::new(0),
+            creating: Cell::new(0),
         })
     }
 
@@ -112,27 +115,29 @@ impl Service {
         &self.engine
     }
 
-    /// The table of a name.
+    /// The table of a name whose items are read or written.
     ///
     /// # Errors
-    /// ResourceNotFoundException when there is none.
+    /// ResourceNotFoundException when there is none, or it is being restored.
     pub fn table(&self, name: &str) -> Result<Arc<ItemTable>, Error> {
-        self.find_table(name)?.ok_or_else(resource_not_found)
+        let table = self.find_table(name)?;
+        let usable = table.filter(|table| !table.definition.is_being_restored());
+        usable.ok_or_else(resource_not_found)
     }
 
-    /// The table of a name, if there is one.
+    /// The table of a name, if there is one, also while it is being restored.
     ///
     /// # Errors
     /// When its definition cannot be read.
     pub fn find_table(&self, name: &str) -> Result<Option<Arc<ItemTable>>, Error> {
         // PartiQL can name what is no name of a table.
-        if name == TRANSACTIONS {
+        if is_internal(name) {
             return Ok(None);
         }
         self.find_any_table(name)
     }
 
-    /// As [`Service::find_table`], also the table of the records of transactions.
+    /// As [`Service::find_table`], also the tables of records.
     pub(crate) fn find_any_table(&self, name: &str) -> Result<Option<Arc<ItemTable>>, Error> {
         let schema = self.engine.schema();
         let mut tables = self.tables.borrow_mut();
@@ -164,7 +169,7 @@ impl Service {
         let names = schema.keyspaces.iter().filter_map(|(keyspace, found)| {
             let name = keyspace.strip_prefix(KEYSPACE_PREFIX)?;
             let table = found.tables.get(name)?;
-            let is_shown = table.options.extensions.contains_key(crate::table::EXTENSION) && name != TRANSACTIONS;
+            let is_shown = table.options.extensions.contains_key(crate::table::EXTENSION) && !is_internal(name);
             is_shown.then(|| name.to_owned())
         });
         stdx::preempt::collect(names)
@@ -178,6 +183,11 @@ impl Service {
             Consistency::LocalOne
         }
     }
+}
+
+/// Whether a table has records of the API itself, and clients do not see it.
+fn is_internal(name: &str) -> bool {
+    [TRANSACTIONS, BACKUPS].contains(&name)
 }
 
 /// The error of a table that is not there.

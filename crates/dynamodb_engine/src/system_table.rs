@@ -99,6 +99,7 @@ pub(crate) fn definition(table: &Table) -> TableDefinition {
         sse: None,
         tags: Vec::new(),
         ttl_attribute: None,
+        restore: None,
         stream: None,
         global_indexes: Vec::new(),
         local_indexes: Vec::new(),

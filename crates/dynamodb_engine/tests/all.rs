@@ -1,5 +1,6 @@
 //! The tests of this crate in one program: a program for each file would compile what they share again.
 
+mod backups;
 mod requests;
 mod sizes;
 mod support;

@@ -14,6 +14,7 @@ use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, RACK_OPT
 use config::{Config, InternodeScope};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{MemberEvent, Server};
+use dynamodb_engine::backups;
 use front::Front;
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper};
@@ -60,13 +61,14 @@ struct InternodeHandler {
     cluster: Rc<dyn Handler>,
     streaming: Rc<dyn Handler>,
     repair: Rc<dyn Handler>,
+    backups: Rc<dyn Handler>,
 }
 
 impl Handler for InternodeHandler {
     fn handle(&self, request: Request<'_>) -> Reply {
         match request.verb {
             ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.handle(request),
-            streaming::FIRST_VERB..=repair::LAST_VERB if !self.shared.have_met(Stage::Finished) => {
+            streaming::FIRST_VERB..=backups::LAST_VERB if !self.shared.have_met(Stage::Finished) => {
                 Reply::Err(RemoteError {
                     kind: RemoteErrorKind::Refused,
                     message: "the node is starting".to_owned(),
@@ -74,6 +76,7 @@ impl Handler for InternodeHandler {
             }
             streaming::FIRST_VERB..=streaming::LAST_VERB => self.streaming.handle(request),
             repair::FIRST_VERB..=repair::LAST_VERB => self.repair.handle(request),
+            backups::FIRST_VERB..=backups::LAST_VERB => self.backups.handle(request),
             // A peer that did not notice that this node stopped still sends requests. Refuse them: they may not read
             // what another shard has not finished.
             verb if verb < ::cluster::FIRST_VERB && !self.shared.have_met(Stage::Finished) => {
@@ -89,6 +92,7 @@ impl Handler for InternodeHandler {
             ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.is_repeatable(verb),
             streaming::FIRST_VERB..=streaming::LAST_VERB => self.streaming.is_repeatable(verb),
             repair::FIRST_VERB..=repair::LAST_VERB => self.repair.is_repeatable(verb),
+            backups::FIRST_VERB..=backups::LAST_VERB => self.backups.is_repeatable(verb),
             verb => self.replica.is_repeatable(verb),
         }
     }
@@ -137,6 +141,7 @@ pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>
         cluster: ::cluster::handler(),
         streaming: streaming::handler(),
         repair: repair::handler(),
+        backups: backups::handler(),
     };
     let rpc = Rpc::start(rpc_config, Rc::new(handler))
         .map_err(|e| format!("cannot listen for other nodes on {address}: {e}"))?;

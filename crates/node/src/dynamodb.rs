@@ -72,12 +72,18 @@ pub(crate) async fn open(
     front: &Rc<Front>,
     bound: Vec<BoundPort>,
 ) -> Result<(), String> {
-    if bound.is_empty() {
-        return Ok(());
-    }
     let service = Service::new(engine.clone(), operations_settings(&shared.config));
     runtime::set_local(service.clone());
     let group = runtime::Group::BACKGROUND;
+    // Also on nodes that do not serve the API: they may have files of backups.
+    if runtime::shard() == ShardId(0) && !shared.config.maintenance_mode {
+        crate::operator::backups::keep(engine);
+        drop(runtime::spawn_in(group, service.clone().restore_tables()));
+        drop(runtime::spawn_in(group, service.clone().sweep_backups()));
+    }
+    if bound.is_empty() {
+        return Ok(());
+    }
     drop(runtime::spawn_in(group, expire(service.clone(), shared.clone())));
     drop(runtime::spawn_in(group, sweep(service.clone())));
     let parts = Parts {
@@ -197,13 +203,13 @@ async fn sweep(service: Rc<Service>) {
 }
 
 async fn sweep_once(service: &Rc<Service>) -> Result<(), dynamodb_engine::Error> {
+    if runtime::shard() == ShardId(0) && service.raise_copies_of_records().await? {
+        log::info!("the records of transactions and backups get as many copies as tables that are created now");
+    }
     let Some(records) = service.records_table()? else {
         return Ok(());
     };
     let mut swept = Ok(());
-    if runtime::shard() == ShardId(0) && service.raise_copies_of_records().await? {
-        log::info!("the records of transactions get as many copies as tables that are created now");
-    }
     let ranges = upkeep::row_expiry::own_ranges_in_datacenter(service.engine(), &records.table);
     for range in tokens_of(ranges) {
         swept = service.sweep_transactions(range).await.map(drop).and(swept);

@@ -3,6 +3,7 @@
 //! Lives on shard 0 and sees the node; what other shards have is asked for by message, and summed.
 
 mod access_keys;
+pub(crate) mod backups;
 mod balance;
 mod client_routes;
 mod control;

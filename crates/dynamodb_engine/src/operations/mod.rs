@@ -1,5 +1,6 @@
 //! The operations of the API: each takes its request and gives the bytes of its answer.
 
+mod backup;
 mod batch;
 mod item;
 mod select;
@@ -81,14 +82,11 @@ impl Service {
             Request::ExecuteStatement(request) => self.execute_statement(request).await,
             Request::BatchExecuteStatement(request) => self.batch_execute_statement(request).await,
             Request::ExecuteTransaction(request) => self.execute_transaction(request).await,
-            Request::CreateBackup(_)
-            | Request::DeleteBackup(_)
-            | Request::DescribeBackup(_)
-            | Request::ListBackups(_)
-            | Request::RestoreTableFromBackup(_) => Err(Error::new(
-                ErrorKind::UnknownOperation,
-                format!("{} is not supported yet", operation.name()),
-            )),
+            Request::CreateBackup(request) => self.create_backup_of(request).await,
+            Request::DeleteBackup(arn) => self.delete_backup_of(&arn).await,
+            Request::DescribeBackup(arn) => self.describe_backup(&arn).await,
+            Request::ListBackups(request) => self.list_backups(&request).await,
+            Request::RestoreTableFromBackup(request) => self.restore_table_from_backup(request).await,
         }
     }
 }

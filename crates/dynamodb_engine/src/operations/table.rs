@@ -22,14 +22,14 @@ use crate::system_table;
 use crate::table::ItemTable;
 
 /// The account that ARNs name: a cluster of one's own has none.
-const ACCOUNT: &str = "000000000000";
+pub(super) const ACCOUNT: &str = "000000000000";
 
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     runtime::wall_clock_us() / 1_000
 }
 
 /// Refuses by name what a table asks for and is not built.
-fn check_built(definition: &TableDefinition) -> Result<(), Error> {
+pub(super) fn check_built(definition: &TableDefinition) -> Result<(), Error> {
     let unbuilt = [
         ("GlobalSecondaryIndexes", !definition.global_indexes.is_empty()),
         ("LocalSecondaryIndexes", !definition.local_indexes.is_empty()),
@@ -71,11 +71,11 @@ impl Service {
     }
 
     /// The answer to a change of a table.
-    fn described(&self, table: &TableDefinition, status: TableStatus, sizes: TableSizes) -> Vec<u8> {
+    pub(super) fn described(&self, table: &TableDefinition, status: TableStatus, sizes: TableSizes) -> Vec<u8> {
         written(|out| write_table_description(out, &self.describe(table, status, sizes)))
     }
 
-    fn named(&self, table: &TableReference) -> Result<std::sync::Arc<ItemTable>, Error> {
+    pub(super) fn named(&self, table: &TableReference) -> Result<std::sync::Arc<ItemTable>, Error> {
         let found = self.find_table(table.name())?;
         found.ok_or_else(|| named_table_not_found(table.name()))
     }
@@ -113,8 +113,13 @@ impl Service {
 
     pub(super) async fn describe_table(self: &Rc<Self>, table: &TableReference) -> Result<Vec<u8>, Error> {
         let found = self.named(table)?;
+        let status = if found.definition.is_being_restored() {
+            TableStatus::Creating
+        } else {
+            TableStatus::Active
+        };
         let sizes = self.table_sizes(found.table.id).await;
-        let description = self.describe(&found.definition, TableStatus::Active, sizes);
+        let description = self.describe(&found.definition, status, sizes);
         Ok(written(|out| write_described_table(out, &description)))
     }
 
@@ -224,7 +229,7 @@ impl Service {
     }
 }
 
-fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out);
     out

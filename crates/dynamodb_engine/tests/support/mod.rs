@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,12 +10,14 @@ use std::time::Duration;
 
 use commitlog::SyncMode;
 use coordinator::{ClusterView, Coordinator};
+use dynamodb_engine::backups::{BackupFiles, StoredSnapshot, TakenSnapshot, Work, keep_files};
 use dynamodb_engine::{Service, Settings};
 use query::Engine;
 use query::engine::{KeepError, NodeState, SchemaKeeper, SharedStatements};
-use replica::{Shard, TableFiles};
+use replica::{SNAPSHOTS, Shard, TableFiles};
 use runtime::ShardId;
-use schema::{Schema, TableId};
+use schema::record::seal_objects;
+use schema::{Object, Schema, TableId};
 use system_tables::Builder;
 use test_node::{Machines, Options, Process};
 use topology::{HostId, Replication, Topology};
@@ -79,6 +82,73 @@ fn view(schema: &Schema) -> ClusterView {
     ClusterView::new(topology, HOST, keyspaces, &BTreeMap::new()).expect("the node is a member")
 }
 
+/// The files of a node's backups, as a node keeps them.
+struct Files;
+
+/// Flushes the tablets of a table on this shard and links their files.
+async fn link(table: TableId, name: String) -> Result<(), String> {
+    let shard = runtime::local::<Shard>().expect("the shard was opened");
+    let store = shard.store(table).ok_or("the table is not there")?;
+    for tablet in store.tablets().iter() {
+        shard.flush(&store, tablet).await?;
+    }
+    shard.link_snapshot(&store, &name).await.map(drop)
+}
+
+fn directory(name: &str) -> Result<Option<PathBuf>, String> {
+    let shard = runtime::local::<Shard>().expect("the shard was opened");
+    let schema = Engine::local().schema();
+    let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let mut directories = tables.map(|table| shard.table_dir(table).join(SNAPSHOTS).join(name));
+    Ok(directories.find(|directory| runtime::fs::exists(directory)))
+}
+
+impl BackupFiles for Files {
+    fn take(&self, table: TableId, name: String) -> Work<TakenSnapshot> {
+        Box::pin(async move {
+            for shard in 0..SHARDS {
+                let name = name.clone();
+                runtime::submit_async_to(ShardId(shard), move || link(table, name)).await?;
+            }
+            let schema = Engine::local().schema();
+            let known = schema.table_by_id(table).ok_or("the table is not there")?;
+            let records = seal_objects(&[Object::Table(known.clone())]);
+            let directory = directory(&name)?.ok_or("the snapshot was linked")?;
+            runtime::fs::write(directory.join("schema.records"), &records).map_err(|error| error.to_string())?;
+            let version = Engine::local().coordinator.context.view().version;
+            Ok(TakenSnapshot { version, bytes: 7 })
+        })
+    }
+
+    fn stored(&self) -> Work<Vec<StoredSnapshot>> {
+        Box::pin(async {
+            let shard = runtime::local::<Shard>().expect("the shard was opened");
+            let schema = Engine::local().schema();
+            let mut stored = Vec::new();
+            for table in schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()) {
+                let above = shard.table_dir(table).join(SNAPSHOTS);
+                for entry in runtime::fs::read_dir(&above).unwrap_or_default() {
+                    stored.push(StoredSnapshot {
+                        directory: above.join(&entry.name),
+                        name: entry.name,
+                        is_whole: true,
+                    });
+                }
+            }
+            Ok(stored)
+        })
+    }
+
+    fn remove(&self, name: String) -> Work<()> {
+        Box::pin(async move {
+            match directory(&name)? {
+                Some(directory) => runtime::fs::remove_dir_all(directory).map_err(|error| error.to_string()),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
 fn service(process: &Process) -> Rc<Service> {
     let shard = process.open(runtime::shard());
     let schema = Schema {
@@ -119,6 +189,7 @@ pub fn with_service<F: Future<Output = ()> + 'static>(seed: u64, test: impl FnOn
     machines.await_start(0);
     machines.on(0, move |service| async move {
         service.engine().set_keeper(Rc::new(Keeper));
+        keep_files(Box::new(Files));
         test(service).await;
     });
 }

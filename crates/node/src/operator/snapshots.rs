@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::operator::{Selection, Snapshot};
+use dynamodb_engine::backups::{SNAPSHOT_PREFIX, TakenSnapshot};
 use query::Engine;
-use replica::{SNAPSHOTS, TableStore};
+use replica::{SNAPSHOTS, TableStore, Tablet};
 use runtime::fs;
 use schema::record::seal_objects;
 use schema::{KeyspaceObject, Object, Schema, TableId};
@@ -33,7 +34,7 @@ use super::selected;
 use crate::follow::on_all_shards;
 use crate::shard_main::follower;
 
-const MANIFEST: &str = "manifest.json";
+pub(super) const MANIFEST: &str = "manifest.json";
 const SCHEMA: &str = "schema.cql";
 const RECORDS: &str = "schema.records";
 /// Snapshots that end within it of each other are removed together.
@@ -230,16 +231,73 @@ pub(crate) async fn keep(
     Ok(())
 }
 
+/// Keeps what a table has, and what of it is in memory, in a snapshot of a backup; one of that name is replaced.
+/// Returns its bytes, and the version of the cluster that decided what the table has here.
+///
+/// # Errors
+/// When something cannot be kept, or what the node has is not whole.
+pub(super) async fn keep_for_backup(engine: &Rc<Engine>, id: TableId, tag: String) -> Result<TakenSnapshot, String> {
+    let flush = async move |engine: Rc<Engine>| {
+        let shard = &engine.coordinator.context.shard;
+        let store = shard.store(id).ok_or("the table is not there")?;
+        for tablet in store.tablets().iter() {
+            shard.flush(&store, tablet).await?;
+        }
+        Ok::<_, String>(())
+    };
+    on_all_shards(flush).await.into_iter().collect::<Result<(), String>>()?;
+    // A tablet that moves between two shards would be missed, or counted twice.
+    let _as_it_is = follower().hold().await;
+    let is_whole = async move |engine: Rc<Engine>| {
+        let store = engine.coordinator.context.shard.store(id);
+        let store = store.ok_or("the table is not there")?;
+        let misses = |tablet: &Rc<Tablet>| tablet.with_version(|version| !version.missing.is_empty());
+        if store.tablets().iter().any(misses) {
+            return Err("a damaged sstable of the table was moved aside".to_owned());
+        }
+        Ok(())
+    };
+    on_all_shards(is_whole)
+        .await
+        .into_iter()
+        .collect::<Result<(), String>>()?;
+    let version = engine.coordinator.context.view().version;
+    let schema = engine.schema();
+    let store = engine
+        .coordinator
+        .context
+        .shard
+        .store(id)
+        .ok_or("the table is not there")?;
+    let place = SnapshotTarget::of(&store, &schema, tag);
+    let dir = place.snapshot();
+    let former = dir.clone();
+    let remove = move || {
+        if fs::exists(&former) {
+            fs::remove_dir_all(&former).map_err(|e| at(&former, &e))?;
+        }
+        Ok::<_, String>(())
+    };
+    runtime::offload(remove).await?;
+    make(vec![place], None, || ()).await?;
+    let measure = move || {
+        let files = fs::read_dir(&dir).map_err(|e| at(&dir, &e))?;
+        Ok::<_, String>(files.iter().map(|file| file.len).sum())
+    };
+    let bytes = runtime::offload(measure).await?;
+    Ok(TakenSnapshot { version, bytes })
+}
+
 /// A snapshot on the disk.
-struct Stored {
-    snapshot: Snapshot,
-    dir: PathBuf,
+pub(super) struct Stored {
+    pub(super) snapshot: Snapshot,
+    pub(super) dir: PathBuf,
     /// When it ends, seconds of the wall clock.
     ends: Option<i64>,
 }
 
 /// Finds the snapshots below the directory of sstables, those of dropped tables too. Blocks.
-fn find(data_dir: &Path) -> Result<Vec<Stored>, String> {
+pub(super) fn find(data_dir: &Path) -> Result<Vec<Stored>, String> {
     let directories = |above: &Path| -> Result<Vec<String>, String> {
         if !fs::exists(above) {
             return Ok(Vec::new());
@@ -256,7 +314,10 @@ fn find(data_dir: &Path) -> Result<Vec<Stored>, String> {
         for table_dir in directories(&data_dir.join(&keyspace))? {
             let of_table = data_dir.join(&keyspace).join(&table_dir);
             // NAME-ID; ids have no dash, and names of tables of the DynamoDB API may have some.
-            let table = table_dir.rsplit_once('-').map_or(&*table_dir, |(name, _)| name).to_owned();
+            let table = table_dir
+                .rsplit_once('-')
+                .map_or(&*table_dir, |(name, _)| name)
+                .to_owned();
             for tag in directories(&of_table.join(SNAPSHOTS))? {
                 let dir = of_table.join(SNAPSHOTS).join(&tag);
                 let files = fs::read_dir(&dir).map_err(|e| at(&dir, &e))?;
@@ -301,12 +362,16 @@ pub(crate) async fn list(engine: &Rc<Engine>) -> Result<Vec<Snapshot>, String> {
     Ok(found.into_iter().map(|stored| stored.snapshot).collect())
 }
 
-/// Forgets the snapshots of a tag, or all, of the tables that are meant.
+/// Forgets the snapshots of a tag, or all, of the tables that are meant. Those of backups belong to the DynamoDB API,
+/// and are forgotten only by their tag.
 pub(super) async fn clear(engine: &Rc<Engine>, tag: Option<String>, what: Selection) -> Result<(), String> {
     let data_dir = engine.coordinator.context.shard.data_dir().to_owned();
     let remove = move || {
         for Stored { snapshot, dir, .. } in find(&data_dir)? {
-            let is_meant = tag.as_ref().is_none_or(|tag| *tag == snapshot.tag);
+            let is_meant = match &tag {
+                Some(tag) => *tag == snapshot.tag,
+                None => !snapshot.tag.starts_with(SNAPSHOT_PREFIX),
+            };
             if is_meant && what.has(&snapshot.keyspace, &snapshot.table) {
                 fs::remove_dir_all(&dir).map_err(|e| at(&dir, &e))?;
             }
