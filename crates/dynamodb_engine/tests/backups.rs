@@ -107,7 +107,7 @@ fn an_item_that_a_transaction_has_marked_is_restored_as_it_was_before() {
         let scanned = ask(&service, "Scan", r#"{"TableName":"again","ConsistentRead":true}"#).await;
         assert_eq!(
             scanned,
-            r#"{"Items":[{"n":{"N":"1"},"p":{"S":"old"}}],"Count":1,"ScannedCount":1}"#
+            r#"{"Items":[{"p":{"S":"old"},"n":{"N":"1"}}],"Count":1,"ScannedCount":1}"#
         );
         // Nothing waits for a transaction.
         let before = runtime::now();
