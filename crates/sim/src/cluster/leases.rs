@@ -21,7 +21,7 @@ const TABLE: &str = "leases";
 const LEASES: u64 = 4;
 /// Until when a lease that was renewed lives; seconds.
 const LIFE: i64 = 10_000_000;
-/// How long leases that were let go may be there when all is quiet: all nodes look for them by then.
+/// How long leases that were let go may be there when all is quiet. All nodes look for them within this time.
 const DELETION_WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// What a client knows of a lease.
