@@ -197,15 +197,21 @@ mod planted {
 
     #[track_caller]
     fn is_found(bug: Bug, when: &str) {
+        is_found_at_one(bug, &[when]);
+    }
+
+    #[track_caller]
+    fn is_found_at_one(bug: Bug, steps: &[&str]) {
         let _planted = Planted::new(Some(bug));
         let why = story(70).expect_err("the planted bug is found");
-        assert!(why.starts_with(when), "{bug:?} is found at another step: {why}");
+        let is_expected = steps.iter().any(|when| why.starts_with(when));
+        assert!(is_expected, "{bug:?} is found at another step: {why}");
     }
 
     #[test]
     fn a_row_that_a_flush_does_not_list_is_found() {
-        // Memory is short: the first rows are in a file before all are flushed.
-        is_found(Bug::LostPosting, "in memory: missing");
+        // Memory is short: the first rows may be in a file before all are flushed.
+        is_found_at_one(Bug::LostPosting, &["in memory: missing", "flushed: missing"]);
     }
 
     #[test]
