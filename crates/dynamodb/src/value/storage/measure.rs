@@ -4,8 +4,8 @@ use stdx::bytes::Reader;
 use stdx::preempt;
 
 use super::{
-    BINARY, BINARY_SET, FALSE, LIST, MAP, Malformed, NULL, NUMBER, NUMBER_SET, STRING, STRING_SET, TRUE, VERSION,
-    check_depth, read_number, read_slice,
+    BINARY, BINARY_SET, FALSE, LIST, MAP, Malformed, NULL, NUMBER, NUMBER_SET, STRING, STRING_SET, TRUE, check_depth,
+    read_number, read_slice, whole,
 };
 use crate::value::size::{CONTAINER_BYTES, ELEMENT_BYTES, number_bytes};
 
@@ -15,16 +15,7 @@ use crate::value::size::{CONTAINER_BYTES, ELEMENT_BYTES, number_bytes};
 /// # Errors
 /// If no writer of this version makes such bytes. The order of names and elements is not checked, nor is UTF-8.
 pub fn stored_value_bytes(stored: &[u8]) -> Result<usize, Malformed> {
-    let mut cursor = Reader::new(stored);
-    if cursor.get_u8()? != VERSION {
-        return Err(Malformed);
-    }
-    let bytes = body_bytes(&mut cursor, 0)?;
-    if cursor.rest().is_empty() {
-        Ok(bytes)
-    } else {
-        Err(Malformed)
-    }
+    whole(stored, |cursor| body_bytes(cursor, 0))
 }
 
 fn body_bytes(cursor: &mut Reader<'_>, depth: usize) -> Result<usize, Malformed> {

@@ -85,11 +85,16 @@ pub fn append_item(out: &mut Vec<u8>, item: &Item) {
 /// # Errors
 /// If no writer of this version makes such bytes.
 pub fn read_value(bytes: &[u8]) -> Result<AttributeValue, Malformed> {
+    whole(bytes, |cursor| read_body(cursor, 0))
+}
+
+/// What `read` makes of the body of a stored value, which must fill all bytes after the version.
+fn whole<T>(bytes: &[u8], read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>) -> Result<T, Malformed> {
     let mut cursor = Reader::new(bytes);
     if cursor.get_u8()? != VERSION {
         return Err(Malformed);
     }
-    let value = read_body(&mut cursor, 0)?;
+    let value = read(&mut cursor)?;
     if cursor.rest().is_empty() {
         Ok(value)
     } else {

@@ -4,8 +4,8 @@ use stdx::bytes::Reader;
 use stdx::preempt;
 
 use super::{
-    BINARY, BINARY_SET, FALSE, LIST, MAP, Malformed, NULL, NUMBER, NUMBER_SET, STRING, STRING_SET, TRUE, VERSION,
-    check_depth, read_number, read_slice, read_str,
+    BINARY, BINARY_SET, FALSE, LIST, MAP, Malformed, NULL, NUMBER, NUMBER_SET, STRING, STRING_SET, TRUE, check_depth,
+    read_number, read_slice, read_str, whole,
 };
 use crate::value::json;
 
@@ -16,7 +16,7 @@ use crate::value::json;
 /// If no writer of this version makes such bytes; nothing is appended then. The order of names and elements is not
 /// checked.
 pub fn write_value_json(out: &mut Vec<u8>, stored: &[u8]) -> Result<(), Malformed> {
-    whole(out, stored, |cursor, out| write_body(cursor, out, 0))
+    appended(out, stored, |cursor, out| write_body(cursor, out, 0))
 }
 
 /// As [`write_value_json`], of an item: its attributes without the type of a map.
@@ -24,28 +24,24 @@ pub fn write_value_json(out: &mut Vec<u8>, stored: &[u8]) -> Result<(), Malforme
 /// # Errors
 /// As of [`write_value_json`].
 pub fn write_item_json(out: &mut Vec<u8>, stored: &[u8]) -> Result<(), Malformed> {
-    whole(out, stored, |cursor, out| match cursor.get_u8()? {
+    appended(out, stored, |cursor, out| match cursor.get_u8()? {
         MAP => write_map(cursor, out, 0),
         _ => Err(Malformed),
     })
 }
 
-fn whole(
+/// Appends what `write` makes of a stored value, or nothing if it fails.
+fn appended(
     out: &mut Vec<u8>,
     stored: &[u8],
     write: impl FnOnce(&mut Reader<'_>, &mut Vec<u8>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
     let start = out.len();
-    let mut cursor = Reader::new(stored);
-    let written = match cursor.get_u8() {
-        Ok(VERSION) => write(&mut cursor, out),
-        _ => Err(Malformed),
-    };
-    if written.is_ok() && cursor.rest().is_empty() {
-        return Ok(());
+    let written = whole(stored, |cursor| write(cursor, out));
+    if written.is_err() {
+        out.truncate(start);
     }
-    out.truncate(start);
-    Err(Malformed)
+    written
 }
 
 fn write_body(cursor: &mut Reader<'_>, out: &mut Vec<u8>, depth: usize) -> Result<(), Malformed> {
