@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::Object;
 use crate::arn;
-use crate::table::{StorageError, TableDefinition, write_key_schema, write_on_demand};
+use crate::table::{StorageError, TableDefinition, storage, write_key_schema, write_on_demand};
 
 /// The version that is written.
 const VERSION: u8 = 1;
@@ -84,11 +84,7 @@ impl Backup {
     /// # Errors
     /// None that a backup can cause; the JSON library reports failures of its writer.
     pub fn encode(&self) -> Result<Vec<u8>, StorageError> {
-        let mut bytes = vec![VERSION];
-        match serde_json::to_writer(&mut bytes, self) {
-            Ok(()) => Ok(bytes),
-            Err(error) => Err(StorageError::Malformed(error.to_string())),
-        }
+        storage::encode(VERSION, self)
     }
 
     /// Reads the stored form.
@@ -96,13 +92,7 @@ impl Backup {
     /// # Errors
     /// [`StorageError`] for other bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, StorageError> {
-        match bytes.split_first() {
-            None => Err(StorageError::Empty),
-            Some((&VERSION, json)) => {
-                serde_json::from_slice(json).map_err(|error| StorageError::Malformed(error.to_string()))
-            }
-            Some((version, _)) => Err(StorageError::Version(*version)),
-        }
+        storage::decode(VERSION, bytes)
     }
 
     /// Whether the files of the nodes for which `has` is true have every write that was acknowledged.

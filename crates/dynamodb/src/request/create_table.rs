@@ -79,14 +79,9 @@ pub struct CreateTable {
 impl CreateTable {
     /// The definition of the table that is created at a time, in milliseconds since 1970, with an id.
     pub fn into_definition(self, id: String, now_ms: i64) -> TableDefinition {
+        let name = self.table.name().to_owned();
         TableDefinition {
-            name: self.table.name().to_owned(),
-            id,
-            created_ms: now_ms,
-            attributes: self.attributes,
-            key_schema: self.key_schema,
             billing_mode: self.billing_mode,
-            pay_per_request_ms: None,
             throughput: self.throughput,
             on_demand: self.on_demand,
             warm: self.warm,
@@ -94,7 +89,6 @@ impl CreateTable {
             table_class: self.table_class,
             sse: self.sse,
             tags: self.tags,
-            ttl_attribute: None,
             stream: self.stream.map(|view_type| StreamDefinition {
                 view_type,
                 enabled_ms: now_ms,
@@ -102,7 +96,7 @@ impl CreateTable {
             global_indexes: self.global_indexes,
             local_indexes: self.local_indexes,
             vector_indexes: self.vector_indexes,
-            restore: None,
+            ..TableDefinition::new(name, id, now_ms, self.attributes, self.key_schema)
         }
     }
 }

@@ -5,7 +5,7 @@
 
 mod describe;
 mod key;
-mod storage;
+pub(crate) mod storage;
 
 use serde::{Deserialize, Serialize};
 
@@ -442,6 +442,38 @@ impl<'a> SecondaryIndex<'a> {
 }
 
 impl TableDefinition {
+    /// A table that has a key and nothing else, and is billed by request.
+    pub fn new(
+        name: String,
+        id: String,
+        created_ms: i64,
+        attributes: Vec<AttributeDefinition>,
+        key_schema: KeySchema,
+    ) -> Self {
+        Self {
+            name,
+            id,
+            created_ms,
+            attributes,
+            key_schema,
+            billing_mode: BillingMode::PayPerRequest,
+            pay_per_request_ms: None,
+            throughput: ProvisionedThroughput::default(),
+            on_demand: None,
+            warm: None,
+            deletion_protection: false,
+            table_class: None,
+            sse: None,
+            tags: Vec::new(),
+            ttl_attribute: None,
+            stream: None,
+            global_indexes: Vec::new(),
+            local_indexes: Vec::new(),
+            vector_indexes: Vec::new(),
+            restore: None,
+        }
+    }
+
     /// Whether its items are still being written from a backup.
     pub fn is_being_restored(&self) -> bool {
         self.restore.as_ref().is_some_and(|source| source.in_progress)
