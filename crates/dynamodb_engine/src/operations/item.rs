@@ -88,24 +88,36 @@ pub(super) fn needed_to_answer(
     (has_whole || capacity != ReturnConsumedCapacity::None).then_some(Needed::All)
 }
 
-/// What a write with a condition needs of an item, beside what else it reads.
-fn needed_of<'r>(
+/// The condition of a write of one item.
+struct Guard<'r> {
     condition: Option<&'r Clause<Condition>>,
     substitutions: &'r Substitutions,
-    options: &WriteOptions,
-    others: impl Iterator<Item = &'r str>,
-) -> Needed<'r> {
-    let answered = needed_to_answer(options.return_values, options.consumed_capacity);
-    let fails_with_item = options.on_failure == ReturnValuesOnConditionCheckFailure::AllOld && condition.is_some();
-    match answered {
-        Some(needed) => needed,
-        None if fails_with_item => Needed::All,
-        None => {
-            let names = condition
-                .into_iter()
-                .flat_map(|condition| condition.names(substitutions));
-            Needed::named(names.chain(others))
+    options: &'r WriteOptions,
+}
+
+impl<'r> Guard<'r> {
+    /// What the write needs of an item, beside what else it reads.
+    fn needs(&self, others: impl Iterator<Item = &'r str>) -> Needed<'r> {
+        let answered = needed_to_answer(self.options.return_values, self.options.consumed_capacity);
+        let returns_item = self.options.on_failure == ReturnValuesOnConditionCheckFailure::AllOld;
+        match answered {
+            Some(needed) => needed,
+            None if returns_item && self.condition.is_some() => Needed::All,
+            None => {
+                let conditions = self.condition.into_iter();
+                let names = conditions.flat_map(|condition| condition.names(self.substitutions));
+                Needed::named(names.chain(others))
+            }
         }
+    }
+
+    fn check(&self, old: Option<&Item>) -> Result<(), Error> {
+        check(self.condition, self.substitutions, old, self.options.on_failure)
+    }
+
+    /// Whether the item need not be read.
+    fn is_blind(&self) -> bool {
+        self.condition.is_none() && self.options.return_values == ReturnValues::None
     }
 }
 
@@ -127,55 +139,46 @@ pub(super) fn projected_json(
     Ok(json)
 }
 
+/// The guard of a request that has the three members.
+macro_rules! guard_of {
+    ($request:expr) => {
+        Guard {
+            condition: $request.condition.as_ref(),
+            substitutions: &$request.substitutions,
+            options: &$request.options,
+        }
+    };
+}
+
 impl Modification for PutItem {
     fn needs(&self) -> Needed<'_> {
-        needed_of(
-            self.condition.as_ref(),
-            &self.substitutions,
-            &self.options,
-            std::iter::empty(),
-        )
+        guard_of!(self).needs(std::iter::empty())
     }
 
     fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
-        check(
-            self.condition.as_ref(),
-            &self.substitutions,
-            old,
-            self.options.on_failure,
-        )?;
+        guard_of!(self).check(old)?;
         Ok(Change::Put(Cow::Borrowed(&self.item)))
     }
 
     fn unread(&self) -> Option<Change<'_>> {
-        let reads = self.condition.is_some() || self.options.return_values != ReturnValues::None;
-        (!reads).then_some(Change::Put(Cow::Borrowed(&self.item)))
+        guard_of!(self)
+            .is_blind()
+            .then_some(Change::Put(Cow::Borrowed(&self.item)))
     }
 }
 
 impl Modification for DeleteItem {
     fn needs(&self) -> Needed<'_> {
-        needed_of(
-            self.condition.as_ref(),
-            &self.substitutions,
-            &self.options,
-            std::iter::empty(),
-        )
+        guard_of!(self).needs(std::iter::empty())
     }
 
     fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
-        check(
-            self.condition.as_ref(),
-            &self.substitutions,
-            old,
-            self.options.on_failure,
-        )?;
+        guard_of!(self).check(old)?;
         Ok(Change::Delete)
     }
 
     fn unread(&self) -> Option<Change<'_>> {
-        let reads = self.condition.is_some() || self.options.return_values != ReturnValues::None;
-        (!reads).then_some(Change::Delete)
+        guard_of!(self).is_blind().then_some(Change::Delete)
     }
 }
 
@@ -187,26 +190,19 @@ pub(super) struct KeyedUpdate {
 
 impl Modification for KeyedUpdate {
     fn needs(&self) -> Needed<'_> {
-        let UpdateItem {
-            update,
-            condition,
-            substitutions,
-            options,
-            ..
-        } = &self.update;
-        let updated = update.iter().flat_map(|update| update.names(substitutions));
-        needed_of(condition.as_ref(), substitutions, options, updated)
+        let request = &self.update;
+        let updates = request.update.iter();
+        guard_of!(request).needs(updates.flat_map(|update| update.names(&request.substitutions)))
     }
 
     fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
+        guard_of!(self.update).check(old)?;
         let UpdateItem {
             update,
-            condition,
             substitutions,
             options,
             ..
         } = &self.update;
-        check(condition.as_ref(), substitutions, old, options.on_failure)?;
         let before = old.unwrap_or(&self.key);
         let Some(update) = update else {
             let item = copy_item(before);
