@@ -12,10 +12,7 @@ use ddl::{
     AlterKeyspace, AlterTable, CreateKeyspace, CreateTable, Definition, DropKeyspace, NameInKeyspace, NewColumn,
     TableChange, TableOption,
 };
-use dynamodb::table::{
-    AttributeDefinition, BillingMode, KeyElement, KeySchema, KeyType, ProvisionedThroughput, ScalarType,
-    TableDefinition,
-};
+use dynamodb::table::{AttributeDefinition, KeyElement, KeySchema, KeyType, ScalarType, TableDefinition};
 use dynamodb::{Error, ErrorKind};
 use query::QueryError;
 use schema::{ColumnKind, Schema, Table, TombstoneGc, TombstoneGcMode};
@@ -290,39 +287,34 @@ impl Service {
         .await
     }
 
-    /// Creates the table of the records of transactions.
-    pub(crate) async fn create_transactions_table(self: &Rc<Self>) -> Result<Arc<ItemTable>, Error> {
-        let definition = TableDefinition {
-            name: TRANSACTIONS.to_owned(),
-            id: Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64()).to_string(),
-            created_ms: runtime::wall_clock_us() / 1_000,
-            attributes: vec![AttributeDefinition {
-                name: crate::record::ID.to_owned(),
-                scalar_type: ScalarType::B,
-            }],
-            key_schema: KeySchema(vec![KeyElement {
-                name: crate::record::ID.to_owned(),
-                key_type: KeyType::Hash,
-            }]),
-            billing_mode: BillingMode::PayPerRequest,
-            pay_per_request_ms: None,
-            throughput: ProvisionedThroughput::default(),
-            on_demand: None,
-            warm: None,
-            deletion_protection: false,
-            table_class: None,
-            sse: None,
-            tags: Vec::new(),
-            ttl_attribute: None,
-            stream: None,
-            global_indexes: Vec::new(),
-            local_indexes: Vec::new(),
-            vector_indexes: Vec::new(),
-            restore: None,
+    /// The table of a name that clients do not see, with one attribute as its key. Creates it unless it is there.
+    pub(crate) async fn hidden_table(
+        self: &Rc<Self>,
+        name: &str,
+        key: &str,
+        scalar_type: ScalarType,
+    ) -> Result<Arc<ItemTable>, Error> {
+        if let Some(table) = self.find_any_table(name)? {
+            return Ok(table);
+        }
+        let attribute = AttributeDefinition {
+            name: key.to_owned(),
+            scalar_type,
         };
+        let element = KeyElement {
+            name: key.to_owned(),
+            key_type: KeyType::Hash,
+        };
+        let definition = TableDefinition::new(
+            name.to_owned(),
+            Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64()).to_string(),
+            runtime::wall_clock_us() / 1_000,
+            vec![attribute],
+            KeySchema(vec![element]),
+        );
         match self.create_table(definition).await {
             Err(error) if error.kind == ErrorKind::ResourceInUse => {
-                self.find_any_table(TRANSACTIONS)?.ok_or_else(resource_not_found)
+                self.find_any_table(name)?.ok_or_else(resource_not_found)
             }
             created => created,
         }

@@ -14,7 +14,7 @@ use topology::Consistency;
 use types::Token;
 
 use crate::modify::{Change, Modification};
-use crate::read::Extent;
+use crate::read::Pages;
 use crate::service::Service;
 use crate::table::ItemTable;
 
@@ -83,11 +83,10 @@ impl Service {
     pub async fn expire_items(
         self: &Rc<Self>,
         table: &Arc<ItemTable>,
-        (first, last): (Token, Token),
+        range: (Token, Token),
     ) -> Result<ExpiredItems, Error> {
         let (mut counts, mut failed) = (ExpiredItems::default(), None);
-        let extent = Extent::Tokens(first, last);
-        let mut after = None;
+        let mut pages = Pages::new(table, range, STEP_ITEMS, Consistency::LocalOne);
         loop {
             // Since the last page the attribute may have become another one, or the table.
             let now = self
@@ -98,11 +97,11 @@ impl Service {
             };
             let now = runtime::wall_clock_us() / 1_000_000;
             let expire = Arc::new(Expire { attribute, now });
-            let page = self
-                .read_page(table, &extent, after.as_ref(), Some(STEP_ITEMS), Consistency::LocalOne)
-                .await?;
-            counts.looked_at += page.items.len() as u64;
-            for found in page.items {
+            let Some(found) = pages.next(self).await? else {
+                return failed.map_or(Ok(counts), Err);
+            };
+            counts.looked_at += found.len() as u64;
+            for found in found {
                 let item = match preempt::allowed(|| found.into_item()) {
                     Ok(item) => item,
                     // The others do not wait for it.
@@ -119,12 +118,6 @@ impl Service {
                     Err(error) => failed = Some(error),
                 }
             }
-            let last = page.last_key.map(|key| table.key_of(&key)).transpose()?;
-            after = page.last.or(last);
-            if !page.has_more || after.is_none() {
-                return failed.map_or(Ok(counts), Err);
-            }
-            runtime::give_way().await;
         }
     }
 }

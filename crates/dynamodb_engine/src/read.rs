@@ -140,6 +140,54 @@ pub struct Items<'t> {
     pub last: Option<ItemKey>,
 }
 
+/// The items of a range of tokens, page by page.
+pub(crate) struct Pages<'t> {
+    table: &'t ItemTable,
+    extent: Extent,
+    limit: u32,
+    level: Consistency,
+    /// The last row of the page before.
+    after: Option<ItemKey>,
+    is_first: bool,
+}
+
+impl<'t> Pages<'t> {
+    /// `range`: both ends are inside; `limit`: rows of a page.
+    pub(crate) fn new(table: &'t ItemTable, range: (Token, Token), limit: u32, level: Consistency) -> Self {
+        Self {
+            table,
+            extent: Extent::Tokens(range.0, range.1),
+            limit,
+            level,
+            after: None,
+            is_first: true,
+        }
+    }
+
+    /// The next items; None after the last ones. Other tasks run in between.
+    ///
+    /// # Errors
+    /// As [`Service::read_item`].
+    pub(crate) async fn next(&mut self, service: &Rc<Service>) -> Result<Option<Vec<FoundItem<'t>>>, Error> {
+        if !self.is_first {
+            if self.after.is_none() {
+                return Ok(None);
+            }
+            runtime::give_way().await;
+        }
+        self.is_first = false;
+        let (limit, after) = (Some(self.limit), self.after.take());
+        let page = service
+            .read_page(self.table, &self.extent, after.as_ref(), limit, self.level)
+            .await?;
+        if page.has_more {
+            let last = page.last_key.map(|key| self.table.key_of(&key)).transpose()?;
+            self.after = page.last.or(last);
+        }
+        Ok(Some(page.items))
+    }
+}
+
 fn execution(values: Vec<OwnedBound>) -> Execution {
     Execution {
         values,

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dynamodb::table::ScalarType;
 use dynamodb::{AttributeValue, Error, ErrorKind, Item, Number};
 use runtime::Instant;
 use stdx::planted::{self, Bug};
@@ -20,7 +21,7 @@ use uuid::Uuid;
 
 use crate::definitions::TRANSACTIONS;
 use crate::modify::{Before, Change, LOCKED_MAX, Modified, conflict};
-use crate::read::Extent;
+use crate::read::Pages;
 use crate::service::Service;
 use crate::table::{ItemKey, ItemTable};
 use crate::transaction::{Action, Step, Transacted};
@@ -200,10 +201,7 @@ impl Service {
     }
 
     async fn records(self: &Rc<Self>) -> Result<Arc<ItemTable>, Error> {
-        match self.find_any_table(TRANSACTIONS)? {
-            Some(table) => Ok(table),
-            None => self.create_transactions_table().await,
-        }
+        self.hidden_table(TRANSACTIONS, ID, ScalarType::B).await
     }
 
     fn record_key(table: &ItemTable, id: &[u8]) -> Result<ItemKey, Error> {
@@ -405,28 +403,22 @@ impl Service {
         let Some(records) = self.find_any_table(TRANSACTIONS)? else {
             return Ok(0);
         };
-        let (extent, mut after, mut gone) = (Extent::Tokens(range.0, range.1), None, 0);
-        let mut failed = None;
-        loop {
-            let limit = Some(RECORDS_AT_ONCE);
-            let page = self
-                .read_page(&records, &extent, after.as_ref(), limit, Consistency::LocalOne)
-                .await?;
-            for found in page.items {
-                let record = found.into_item()?;
-                match self.sweep_record(&records, &record).await {
+        let mut pages = Pages::new(&records, range, RECORDS_AT_ONCE, Consistency::LocalOne);
+        let (mut gone, mut failed) = (0, None);
+        while let Some(found) = pages.next(self).await? {
+            for found in found {
+                let swept = match preempt::allowed(|| found.into_item()) {
+                    Ok(record) => self.sweep_record(&records, &record).await,
+                    Err(error) => Err(error),
+                };
+                match swept {
                     Ok(is_gone) => gone += usize::from(is_gone),
                     // The others do not wait for it.
                     Err(error) => failed = Some(error),
                 }
             }
-            let last = page.last_key.map(|key| records.key_of(&key)).transpose()?;
-            after = page.last.or(last);
-            if !page.has_more || after.is_none() {
-                return failed.map_or(Ok(gone), Err);
-            }
-            runtime::give_way().await;
         }
+        failed.map_or(Ok(gone), Err)
     }
 
     /// Carries out what transactions do to a table that this datacenter has committed and not carried out yet.
@@ -437,14 +429,11 @@ impl Service {
         let Some(records) = self.find_any_table(TRANSACTIONS)? else {
             return Ok(());
         };
-        let (extent, mut after) = (Extent::Tokens(RingToken::MIN, RingToken::MAX), None);
-        loop {
-            let limit = Some(RECORDS_AT_ONCE);
-            let page = self
-                .read_page(&records, &extent, after.as_ref(), limit, Consistency::LocalQuorum)
-                .await?;
-            for found in page.items {
-                let record = found.into_item()?;
+        let all = (RingToken::MIN, RingToken::MAX);
+        let mut pages = Pages::new(&records, all, RECORDS_AT_ONCE, Consistency::LocalQuorum);
+        while let Some(found) = pages.next(self).await? {
+            for found in found {
+                let record = preempt::allowed(|| found.into_item())?;
                 let is_open = state_of(Some(&record)) == State::Committed
                     && record.get(DATACENTER) == Some(&self.own_datacenter());
                 let (Some(AttributeValue::B(id)), Some(AttributeValue::L(places)), true) =
@@ -458,13 +447,8 @@ impl Service {
                 actions.retain(|action| action.table.table.id == table.table.id);
                 self.settle_all(id, &actions, State::Committed).await?;
             }
-            let last = page.last_key.map(|key| records.key_of(&key)).transpose()?;
-            after = page.last.or(last);
-            if !page.has_more || after.is_none() {
-                return Ok(());
-            }
-            runtime::give_way().await;
         }
+        Ok(())
     }
 
     /// The table of records, if there is one.

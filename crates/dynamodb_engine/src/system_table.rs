@@ -17,10 +17,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dynamodb::table::{
-    AttributeDefinition, BillingMode, KeyElement, KeySchema, KeyType, ProvisionedThroughput, ScalarType,
-    TableDefinition,
-};
+use dynamodb::table::{AttributeDefinition, KeyElement, KeySchema, KeyType, ScalarType, TableDefinition};
 use dynamodb::{AttributeValue, Error, Item, Number, Set};
 use schema::{Column, Schema, Table};
 use stdx::preempt;
@@ -78,33 +75,17 @@ pub(crate) fn definition(table: &Table) -> TableDefinition {
     let partition = table.partition_key().map(|column| element(column, KeyType::Hash));
     let sort = table.clustering().map(|column| element(column, KeyType::Range));
     let attributes = table.partition_key().chain(table.clustering());
-    TableDefinition {
-        name: table.name.clone(),
-        id: table.id.0.to_string(),
-        created_ms: 0,
-        attributes: attributes
-            .map(|column| AttributeDefinition {
-                name: column.name.clone(),
-                scalar_type: scalar_type(&column.cql_type),
-            })
-            .collect(),
-        key_schema: KeySchema(partition.chain(sort).collect()),
-        billing_mode: BillingMode::PayPerRequest,
-        pay_per_request_ms: None,
-        throughput: ProvisionedThroughput::default(),
-        on_demand: None,
-        warm: None,
-        deletion_protection: false,
-        table_class: None,
-        sse: None,
-        tags: Vec::new(),
-        ttl_attribute: None,
-        restore: None,
-        stream: None,
-        global_indexes: Vec::new(),
-        local_indexes: Vec::new(),
-        vector_indexes: Vec::new(),
-    }
+    let attributes = attributes.map(|column| AttributeDefinition {
+        name: column.name.clone(),
+        scalar_type: scalar_type(&column.cql_type),
+    });
+    TableDefinition::new(
+        table.name.clone(),
+        table.id.0.to_string(),
+        0,
+        attributes.collect(),
+        KeySchema(partition.chain(sort).collect()),
+    )
 }
 
 const fn is_number(cql_type: &CqlType) -> bool {

@@ -23,10 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dynamodb::backup::{Backup, BackupStatus};
-use dynamodb::table::{
-    AttributeDefinition, BillingMode, KeyElement, KeySchema, KeyType, ProvisionedThroughput, ScalarType,
-    TableDefinition,
-};
+use dynamodb::table::ScalarType;
 use dynamodb::{AttributeValue, Error, ErrorKind, Item};
 use topology::{Consistency, HostId, NodeNumber};
 use types::Token;
@@ -35,7 +32,7 @@ use uuid::Uuid;
 use crate::definitions::BACKUPS;
 use crate::modify::Before;
 use crate::read::Extent;
-use crate::service::{Service, resource_not_found};
+use crate::service::Service;
 use crate::table::{ItemKey, ItemTable};
 
 pub use nodes::{BackupFiles, FIRST_VERB, LAST_VERB, StoredSnapshot, TakenSnapshot, Work, handler, keep_files};
@@ -122,24 +119,12 @@ impl Service {
         self.find_any_table(BACKUPS)
     }
 
-    async fn backups_table_made(self: &Rc<Self>) -> Result<Arc<ItemTable>, Error> {
-        if let Some(table) = self.backups_table()? {
-            return Ok(table);
-        }
-        match self.create_table(definition()).await {
-            Err(error) if error.kind == ErrorKind::ResourceInUse => {
-                self.backups_table()?.ok_or_else(resource_not_found)
-            }
-            created => created,
-        }
-    }
-
     fn key(table: &ItemTable, id: &str) -> Result<ItemKey, Error> {
         table.key_of_values(&[&AttributeValue::S(id.to_owned())])
     }
 
     async fn put_value(self: &Rc<Self>, id: &str, value: AttributeValue, timestamp: Option<i64>) -> Result<(), Error> {
-        let table = self.backups_table_made().await?;
+        let table = self.hidden_table(BACKUPS, ID, ScalarType::S).await?;
         let key = Self::key(&table, id)?;
         let item: Item = [
             (ID.to_owned(), AttributeValue::S(id.to_owned())),
@@ -247,35 +232,4 @@ fn decoded(value: &AttributeValue) -> Result<Option<Backup>, Error> {
 /// Whether clients see a backup.
 fn is_shown(backup: &Backup) -> bool {
     backup.status == BackupStatus::Available || backup.created_ms + CREATING_MS_MAX > now_ms()
-}
-
-fn definition() -> TableDefinition {
-    TableDefinition {
-        name: BACKUPS.to_owned(),
-        id: Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64()).to_string(),
-        created_ms: now_ms(),
-        attributes: vec![AttributeDefinition {
-            name: ID.to_owned(),
-            scalar_type: ScalarType::S,
-        }],
-        key_schema: KeySchema(vec![KeyElement {
-            name: ID.to_owned(),
-            key_type: KeyType::Hash,
-        }]),
-        billing_mode: BillingMode::PayPerRequest,
-        pay_per_request_ms: None,
-        throughput: ProvisionedThroughput::default(),
-        on_demand: None,
-        warm: None,
-        deletion_protection: false,
-        table_class: None,
-        sse: None,
-        tags: Vec::new(),
-        ttl_attribute: None,
-        stream: None,
-        global_indexes: Vec::new(),
-        local_indexes: Vec::new(),
-        vector_indexes: Vec::new(),
-        restore: None,
-    }
 }
