@@ -84,26 +84,23 @@ impl Change {
     }
 
     fn put(key: &Item, item: &Item, time_us: Option<i64>) -> Self {
-        let mut request = b"{\"PutRequest\":{\"Item\":".to_vec();
-        json::write_item(&mut request, item);
-        request.extend_from_slice(b"}}");
-        Self {
-            action: Action::Put,
-            key: text_of(key),
-            request,
-            time_us,
-        }
+        Self::new(Action::Put, ("PutRequest", "Item", item), key, time_us)
     }
 
     fn delete(key: &Item, time_us: i64) -> Self {
-        let mut request = b"{\"DeleteRequest\":{\"Key\":".to_vec();
-        json::write_item(&mut request, key);
+        Self::new(Action::Delete, ("DeleteRequest", "Key", key), key, Some(time_us))
+    }
+
+    /// `request`: its name and that of its one member, and the value of that.
+    fn new(action: Action, (name, member, item): (&str, &str, &Item), key: &Item, time_us: Option<i64>) -> Self {
+        let mut request = format!("{{\"{name}\":{{\"{member}\":").into_bytes();
+        json::write_item(&mut request, item);
         request.extend_from_slice(b"}}");
         Self {
-            action: Action::Delete,
+            action,
             key: text_of(key),
             request,
-            time_us: Some(time_us),
+            time_us,
         }
     }
 }
