@@ -6,15 +6,12 @@ use dynamodb_engine::Service;
 use serde_json::{Value, json};
 use types::Token;
 
-use crate::support::{ask, with_service};
+use crate::support::{ask, create_table, with_service};
 
 const ITEMS: usize = 60;
 
 async fn make_table(service: &Rc<Service>) {
-    let table = json!({"TableName": "leases", "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
-        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}]});
-    ask(service, "CreateTable", &table.to_string()).await;
+    create_table(service, "leases").await;
     let life = json!({"TableName": "leases", "TimeToLiveSpecification": {"AttributeName": "t", "Enabled": true}});
     ask(service, "UpdateTimeToLive", &life.to_string()).await;
 }

@@ -1,31 +1,21 @@
 //! Transactions that meet: what they read and leave must be what some order of them leaves.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use dynamodb::{AttributeValue, Error, Item, Number};
 use dynamodb_engine::Service;
-use dynamodb_engine::modify::{Change, Modification};
 use dynamodb_engine::transaction::Action;
 use types::Token;
 
-use crate::support::{ask, with_service};
+use crate::support::{ask, create_table, set_numbers, with_service};
 
 const ALL_TOKENS: (Token, Token) = (Token(i64::MIN), Token(i64::MAX));
 const ACCOUNTS: u64 = 4;
 const EACH: i64 = 100;
 
 async fn create(service: &Rc<Service>) {
-    let created = ask(
-        service,
-        "CreateTable",
-        r#"{"TableName":"bank","AttributeDefinitions":[{"AttributeName":"p","AttributeType":"S"}],"KeySchema":[{"AttributeName":"p","KeyType":"HASH"}],"BillingMode":"PAY_PER_REQUEST"}"#,
-    )
-    .await;
-    assert!(created.contains("ACTIVE"), "{created}");
+    create_table(service, "bank").await;
     for account in 0..ACCOUNTS {
         let put = format!(r#"{{"TableName":"bank","Item":{{"p":{{"S":"{account}"}},"n":{{"N":"{EACH}"}}}}}}"#);
         assert_eq!(ask(service, "PutItem", &put).await, "{}");
@@ -126,31 +116,11 @@ fn money_is_moved_and_never_made_or_lost() {
     assert!(done > 100, "{done} of {} transfers were done", done + canceled);
 }
 
-/// Sets the number of an account.
-struct SetTo(i64);
-
-impl Modification for SetTo {
-    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
-        let mut item = old.cloned().unwrap_or_default();
-        item.insert("n".to_owned(), AttributeValue::N(Number::from(self.0)));
-        Ok(Change::Put(Cow::Owned(item)))
-    }
-
-    fn unread(&self) -> Option<Change<'_>> {
-        None
-    }
-}
-
 /// Sets all accounts to 7.
 fn set_all(service: &Rc<Service>) -> Vec<Action> {
-    let table = service.table("bank").expect("it was created");
-    let key = |account: u64| AttributeValue::S(account.to_string());
-    let action = |account| Action {
-        table: table.clone(),
-        key: table.key_of_values(&[&key(account)]).expect("it is a key"),
-        modification: Arc::new(SetTo(7)),
-    };
-    (0..ACCOUNTS).map(action).collect()
+    let accounts: Vec<String> = (0..ACCOUNTS).map(|account| account.to_string()).collect();
+    let accounts: Vec<&str> = accounts.iter().map(String::as_str).collect();
+    set_numbers(service, "bank", &accounts, 7)
 }
 
 /// A transaction that sets all accounts to 7, whose coordinator ends in the middle.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use stdx::random::SplitMix64;
 
-use crate::support::{ask, with_service};
+use crate::support::{ask, create_table, with_service};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -107,10 +107,7 @@ fn answer_of(known: &Known) -> Value {
 #[test]
 fn a_write_leaves_what_it_does_not_speak_of() {
     with_service(1, |service| async move {
-        let table = json!({"TableName": "parts", "BillingMode": "PAY_PER_REQUEST",
-            "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
-            "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}]});
-        ask(&service, "CreateTable", &table.to_string()).await;
+        create_table(&service, "parts").await;
         let (mut random, mut known, mut refused) = (SplitMix64::new(41), None, 0);
         for _ in 0..3_000 {
             let case = case(&mut random, &known);
@@ -141,10 +138,7 @@ fn a_write_leaves_what_it_does_not_speak_of() {
 #[test]
 fn an_update_of_one_attribute_is_refused_when_the_item_becomes_too_large() {
     with_service(1, |service| async move {
-        let table = json!({"TableName": "parts", "BillingMode": "PAY_PER_REQUEST",
-            "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
-            "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}]});
-        ask(&service, "CreateTable", &table.to_string()).await;
+        create_table(&service, "parts").await;
         let put = json!({"TableName": "parts", "Item": {"p": {"S": "k"}, "big": {"S": "x".repeat(300_000)}}});
         assert_eq!(ask(&service, "PutItem", &put.to_string()).await, "{}");
         // Names and values of all attributes: "p" and "k", "big" and its value, "v".

@@ -1,5 +1,6 @@
 //! The API on a simulated node of two shards, whose schema changes as a node's does.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +11,10 @@ use std::time::Duration;
 
 use commitlog::SyncMode;
 use coordinator::{ClusterView, Coordinator};
+use dynamodb::{AttributeValue, Error, Item, Number};
 use dynamodb_engine::backups::{BackupFiles, StoredSnapshot, TakenSnapshot, Work, keep_files};
+use dynamodb_engine::modify::{Change, Modification};
+use dynamodb_engine::transaction::Action;
 use dynamodb_engine::{Service, Settings};
 use query::Engine;
 use query::engine::{KeepError, NodeState, SchemaKeeper, SharedStatements};
@@ -203,4 +207,41 @@ pub async fn ask(service: &Rc<Service>, operation: &str, body: &str) -> String {
         bytes
     });
     String::from_utf8(bytes).expect("answers are text")
+}
+
+/// Creates a table with the partition key `p`, a text.
+pub async fn create_table(service: &Rc<Service>, name: &str) {
+    let body = format!(
+        r#"{{"TableName":"{name}","AttributeDefinitions":[{{"AttributeName":"p","AttributeType":"S"}}],"KeySchema":[{{"AttributeName":"p","KeyType":"HASH"}}],"BillingMode":"PAY_PER_REQUEST"}}"#
+    );
+    let created = ask(service, "CreateTable", &body).await;
+    assert!(created.contains("ACTIVE"), "{created}");
+}
+
+/// Sets the number `n` of an item, whatever it was.
+struct SetTo(i64);
+
+impl Modification for SetTo {
+    fn decide(&self, old: Option<&Item>) -> Result<Change<'_>, Error> {
+        let mut item = old.cloned().unwrap_or_default();
+        item.insert("n".to_owned(), AttributeValue::N(Number::from(self.0)));
+        Ok(Change::Put(Cow::Owned(item)))
+    }
+
+    fn unread(&self) -> Option<Change<'_>> {
+        None
+    }
+}
+
+/// The actions of a transaction that sets the number `n` of items of one table.
+pub fn set_numbers(service: &Rc<Service>, table: &str, keys: &[&str], number: i64) -> Vec<Action> {
+    let table = service.table(table).expect("it was created");
+    let action = |key: &&str| Action {
+        table: table.clone(),
+        key: table
+            .key_of_values(&[&AttributeValue::S((*key).to_owned())])
+            .expect("it is a key"),
+        modification: Arc::new(SetTo(number)),
+    };
+    keys.iter().map(action).collect()
 }
