@@ -21,6 +21,17 @@ def endpoint(pytestconfig):
     assert not died, f"the node died during the tests\n{log}"
 
 
+@pytest.fixture
+def own_node():
+    """A started node of the test's own, whose log is synced with each write: it may be killed."""
+    node = api_node(smp=2, memory="512M", commitlog_sync="batch")
+    try:
+        node.start()
+        yield node
+    finally:
+        node.remove()
+
+
 @pytest.fixture(scope="session")
 def client(endpoint):
     return client_of(endpoint)

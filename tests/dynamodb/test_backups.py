@@ -206,11 +206,8 @@ def test_errors_name_what_is_wrong(client, table):
     assert error_of(client.describe_backup, BackupArn=arn)[0] == "BackupNotFoundException"
 
 
-def test_a_deleted_table_comes_back_under_its_own_name_after_a_restart(request):
-    node = api_node(smp=2, memory="512M", commitlog_sync="batch")
-    request.addfinalizer(node.remove)
-    node.start()
-    client = client_of(node.endpoint)
+def test_a_deleted_table_comes_back_under_its_own_name_after_a_restart(own_node):
+    client = client_of(own_node.endpoint)
     client.create_table(TableName="or-ders", **KEYS)
     fill(client, "or-ders")
     wanted = items(client, "or-ders")
@@ -220,12 +217,12 @@ def test_a_deleted_table_comes_back_under_its_own_name_after_a_restart(request):
     client.put_item(TableName="or-ders", Item={"p": pack("new"), "c": pack(1)})
     client.delete_table(TableName="or-ders")
     # An operator that clears snapshots does not take the backup away.
-    node.nodetool("clearsnapshot", "--all")
-    left = [line.split() for line in node.nodetool("listsnapshots").splitlines() if "or-ders" in line]
+    own_node.nodetool("clearsnapshot", "--all")
+    left = [line.split() for line in own_node.nodetool("listsnapshots").splitlines() if "or-ders" in line]
     assert [words[:3] for words in left] == [["backup-" + arn.rsplit("/")[-1], "alternator_or-ders", "or-ders"]]
-    node.kill9()
-    node.start()
-    client = client_of(node.endpoint)
+    own_node.kill9()
+    own_node.start()
+    client = client_of(own_node.endpoint)
     restore(client, arn, "or-ders")
     assert items(client, "or-ders") == wanted
     # The restored table can be backed up, and a second table made of the first backup.
@@ -236,20 +233,17 @@ def test_a_deleted_table_comes_back_under_its_own_name_after_a_restart(request):
     assert client.list_tables()["TableNames"] == ["copy", "copy-2", "or-ders"]
 
 
-def test_a_restore_that_a_crash_interrupts_is_finished_after_it(request):
-    node = api_node(smp=2, memory="512M", commitlog_sync="batch")
-    request.addfinalizer(node.remove)
-    node.start()
-    client = client_of(node.endpoint)
+def test_a_restore_that_a_crash_interrupts_is_finished_after_it(own_node):
+    client = client_of(own_node.endpoint)
     client.create_table(TableName="kept", **KEYS)
     fill(client, "kept")
     wanted = items(client, "kept")
     arn = back_up(client, "kept")
     made = client.restore_table_from_backup(TargetTableName="again", BackupArn=arn)["TableDescription"]
     assert made["TableStatus"] == "CREATING"
-    node.kill9()
-    node.start()
-    client = client_of(node.endpoint)
+    own_node.kill9()
+    own_node.start()
+    client = client_of(own_node.endpoint)
     end = time.monotonic() + 60
     while client.describe_table(TableName="again")["Table"]["TableStatus"] != "ACTIVE":
         assert time.monotonic() < end

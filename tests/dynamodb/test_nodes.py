@@ -19,19 +19,16 @@ KEYS = {
 }
 
 
-def test_what_was_written_is_there_after_a_kill(request):
-    node = api_node(smp=2, memory="512M", commitlog_sync="batch")
-    request.addfinalizer(node.remove)
-    node.start()
-    client = client_of(node.endpoint)
+def test_what_was_written_is_there_after_a_kill(own_node):
+    client = client_of(own_node.endpoint)
     client.create_table(TableName="kept", **KEYS)
     for number in range(20):
         client.put_item(TableName="kept", Item={"p": pack(str(number)), "n": pack(number)})
     both = [{"Put": {"TableName": "kept", "Item": {"p": pack(key)}}} for key in ("x", "y")]
     client.transact_write_items(TransactItems=both)
-    node.kill9()
-    node.start()
-    client = client_of(node.endpoint)
+    own_node.kill9()
+    own_node.start()
+    client = client_of(own_node.endpoint)
     assert client.list_tables()["TableNames"] == ["kept"]
     assert client.scan(TableName="kept", Select="COUNT", ConsistentRead=True)["Count"] == 22
 
