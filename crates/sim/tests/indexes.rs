@@ -116,8 +116,13 @@ impl Sea {
 fn story(seed: u64) -> Result<(), String> {
     let mut sea = Sea::begin(seed);
     sea.must("CREATE INDEX by_v ON sea.t (v)");
-    (0..3).for_each(|round| sea.write(round));
-    sea.check("in memory")?;
+    // Memory is short, so some rows may be in files before anything is flushed. Here some are.
+    sea.write(1);
+    sea.operate("POST /storage_service/flush");
+    sea.check("a third in files")?;
+    sea.write(0);
+    sea.write(2);
+    sea.check("the rest in memory")?;
     sea.write(3);
     sea.check("overwritten in memory")?;
     sea.operate("POST /storage_service/flush");
@@ -197,21 +202,14 @@ mod planted {
 
     #[track_caller]
     fn is_found(bug: Bug, when: &str) {
-        is_found_at_one(bug, &[when]);
-    }
-
-    #[track_caller]
-    fn is_found_at_one(bug: Bug, steps: &[&str]) {
         let _planted = Planted::new(Some(bug));
         let why = story(70).expect_err("the planted bug is found");
-        let is_expected = steps.iter().any(|when| why.starts_with(when));
-        assert!(is_expected, "{bug:?} is found at another step: {why}");
+        assert!(why.starts_with(when), "{bug:?} is found at another step: {why}");
     }
 
     #[test]
     fn a_row_that_a_flush_does_not_list_is_found() {
-        // Memory is short: the first rows may be in a file before all are flushed.
-        is_found_at_one(Bug::LostPosting, &["in memory: missing", "flushed: missing"]);
+        is_found(Bug::LostPosting, "a third in files: missing");
     }
 
     #[test]
@@ -227,7 +225,7 @@ mod planted {
     #[test]
     fn rows_that_a_compaction_lists_wrongly_are_found() {
         // The first files have deletions that may be purged, so they are rewritten at once.
-        is_found(Bug::MisplacedTerms, "flushed: missing");
+        is_found(Bug::MisplacedTerms, "a third in files: missing");
     }
 
     #[test]
